@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
+use kube::core::Status;
 use podward_runtime::retry::{ApiCallError, api_call};
 use thiserror::Error;
 
 /// The cause of a failure in a namespace that is being deleted.
 const NAMESPACE_ENDS: &str = "NamespaceTerminating";
+/// The reason of the answer 409 for a name that another object has. With other reasons, another writer was faster.
+const ALREADY_EXISTS: &str = "AlreadyExists";
 
 /// A reconciliation of a set did not come to its end. It is repeated; other sets are not affected.
 #[derive(Debug, Error)]
@@ -30,13 +33,13 @@ pub(crate) enum SetError {
 impl SetError {
     /// Returns the code of the answer of the API server. `None` if there was none.
     pub(crate) fn code(&self) -> Option<u16> {
-        match self {
-            SetError::Api { source, .. } => match &**source {
-                kube::Error::Api(status) => Some(status.code),
-                _ => None,
-            },
-            SetError::TimedOut { .. } | SetError::Invalid { .. } => None,
-        }
+        self.status().map(|status| status.code)
+    }
+
+    fn status(&self) -> Option<&Status> {
+        let SetError::Api { source, .. } = self else { return None };
+        let kube::Error::Api(status) = &**source else { return None };
+        Some(status)
     }
 
     /// Returns the text without the name of the object, so that the failures of several objects can be compared.
@@ -51,15 +54,14 @@ impl SetError {
     /// Returns true if another writer was faster, or the object or its namespace is gone or being deleted: the watch
     /// delivers what has changed.
     pub(crate) fn is_outdated(&self) -> bool {
-        matches!(self.code(), Some(404 | 409)) || self.is_in_ending_namespace()
+        let is_name_taken = self.status().is_some_and(|status| status.reason == ALREADY_EXISTS);
+        matches!(self.code(), Some(404 | 409)) && !is_name_taken || self.is_in_ending_namespace()
     }
 
     /// Returns true if the request failed because the namespace is being deleted.
     pub(crate) fn is_in_ending_namespace(&self) -> bool {
-        let SetError::Api { source, .. } = self else { return false };
-        let kube::Error::Api(status) = &**source else { return false };
-        let causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.into_iter().any(|cause| cause.reason == NAMESPACE_ENDS)
+        let details = self.status().and_then(|status| status.details.as_ref());
+        details.is_some_and(|details| details.causes.iter().any(|cause| cause.reason == NAMESPACE_ENDS))
     }
 
     /// Returns true if the API server refused the request, so that it is of no use to repeat it soon.
@@ -97,5 +99,15 @@ mod tests {
         };
         assert!(refused("NamespaceTerminating").is_outdated());
         assert!(!refused("Quota").is_outdated() && refused("Quota").is_refused());
+    }
+
+    #[test]
+    fn a_name_that_another_object_has_is_a_problem_and_a_faster_writer_is_none() {
+        let conflict = |reason: &str| {
+            let status = json!({"status": "Failure", "code": 409, "message": "", "reason": reason});
+            let source = Box::new(kube::Error::Api(serde_json::from_value(status).unwrap()));
+            SetError::Api { what: "create pod", object: "shop/web".to_owned(), source }
+        };
+        assert!(conflict("Conflict").is_outdated() && !conflict("AlreadyExists").is_outdated());
     }
 }

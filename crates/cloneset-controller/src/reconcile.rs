@@ -53,6 +53,10 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     let cleaned = claims::clean(&context, &set, &owner).await;
     let revisions = revisions(&context, &set, &owner).await?;
     let pods = context.pods.of(&uid);
+    // Before pods are created: they may get the name of one that is gone.
+    if podlist::forget_the_gone(&context, &set, &pods).await? {
+        return Ok(Action::await_change());
+    }
     let observer = Observer::new(&set, &revisions.update, &revisions.all, options, now);
     let observed = observe(&observer, &pods);
     let spec = spec_of(&set, &options);
@@ -80,7 +84,8 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         update_revision: &update_revision,
         current_revision: &revisions.current.0,
         collisions: revisions.collisions,
-        failed_scale: failed_scale.as_ref().map(ToString::to_string).or(waits),
+        failed_scale: failed_scale.as_ref().map(ToString::to_string),
+        waits,
         failed_update: failed_update
             .as_ref()
             .map(ToString::to_string)
@@ -94,7 +99,6 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         return Err(error);
     }
     cleaned?;
-    podlist::forget_the_gone(&context, &set, &pods).await?;
     delete_old(&context, &set, &owner, &revisions).await?;
     context.succeeded(&uid);
     // Own writes cause no event that is newer than what is known already.

@@ -29,6 +29,8 @@ pub(crate) struct Report<'a> {
     pub(crate) collisions: u32,
     /// Why pods could not be created or deleted.
     pub(crate) failed_scale: Option<String>,
+    /// What pods wait for that are not created yet.
+    pub(crate) waits: Option<String>,
     /// Why pods could not be updated.
     pub(crate) failed_update: Option<String>,
     /// Which pods wait longer for a hook than its deadline.
@@ -42,13 +44,14 @@ pub(crate) fn status(
     report: Report<'_>,
     now: Timestamp,
 ) -> (CloneSetStatus, Option<Timestamp>) {
-    let Report { spec, counts, failed_scale, failed_update, past_deadline, .. } = report;
+    let Report { spec, counts, failed_scale, waits, failed_update, past_deadline, .. } = report;
     let number = |count: u32| i32::try_from(count).unwrap_or(i32::MAX);
     let all_updated = counts.updated == counts.replicas && counts.replicas == spec.replicas;
     let current = if all_updated { report.update_revision } else { report.current_revision };
     let mut conditions = before.conditions.clone();
+    let scale_reason = if failed_scale.is_some() { "Failed" } else { "Waits" };
     let problems = [
-        (CloneSetCondition::FAILED_SCALE, "Failed", failed_scale),
+        (CloneSetCondition::FAILED_SCALE, scale_reason, failed_scale.or(waits)),
         (CloneSetCondition::FAILED_UPDATE, "Failed", failed_update),
         (CloneSetCondition::HOOK_PAST_DEADLINE, "Waits", past_deadline),
     ];

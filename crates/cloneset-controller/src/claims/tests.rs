@@ -1,5 +1,7 @@
 //! Claims of pods that their set and others delete, against a stand-in API server.
 
+use http::Method;
+use kube::runtime::controller::Action;
 use podward_core::cloneset::keys::INSTANCE_ID;
 use podward_runtime::progress::Progress;
 use serde_json::{Value, json};
@@ -31,11 +33,17 @@ fn with_pod(server: &ApiServer, change: impl Fn(&mut Value)) -> Arc<Context> {
 }
 
 fn with_claims(replicas: u32, reuse: bool) -> Arc<CloneSet> {
-    Arc::new(set(json!({
+    changed(replicas, reuse, json!({}))
+}
+
+fn changed(replicas: u32, reuse: bool, change: Value) -> Arc<CloneSet> {
+    let mut spec = json!({
         "replicas": replicas,
         "scaleStrategy": {"disablePVCReuse": !reuse},
         "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}],
-    })))
+    });
+    spec.as_object_mut().unwrap().extend(change.as_object().unwrap().clone());
+    Arc::new(set(spec))
 }
 
 fn terminate(pod: &mut Value) {
@@ -77,6 +85,55 @@ async fn a_pod_that_has_failed_makes_room_for_another() {
     reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
     assert_eq!(created(&server), ["web-aaaaa"]);
     assert_eq!(context.claims.of(SET).len(), 1);
+}
+
+#[tokio::test]
+async fn a_failed_pod_that_cannot_be_deleted_stops_no_other() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, |pod| pod["status"] = json!({"phase": "Failed"}));
+    server.refuse(Method::DELETE, "pods", "NAME is held");
+    let refused = reconcile(with_claims(2, true), Arc::clone(&context)).await.unwrap_err();
+    assert!(refused.to_string().contains("could not delete the ended pod web-aaaaa"), "{refused}");
+    assert_eq!(created(&server).len(), 1);
+}
+
+/// Only the operator of the hook removes its finalizer, and nothing asks it to.
+#[tokio::test]
+async fn a_pod_with_the_finalizer_of_a_hook_is_replaced_at_once() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, |pod| {
+        terminate(pod);
+        pod["metadata"]["finalizers"] = json!(["example.com/in-use"]);
+    });
+    let hook = json!({"lifecycle": {"preDelete": {"finalizersHandler": ["example.com/in-use"]}}});
+    reconcile(changed(1, true, hook), Arc::clone(&context)).await.unwrap();
+    let created = created(&server);
+    assert!(created.len() == 1 && created[0] != "web-aaaaa", "{created:?}");
+    assert_eq!(context.claims.of(SET).len(), 2, "the claim of the other pod stays");
+}
+
+/// Somebody has changed the labels of the pod to look at it, so the set does not control it any more.
+#[tokio::test]
+async fn a_pod_that_was_taken_away_keeps_its_name() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, |pod| {
+        pod["metadata"]["labels"]["app"] = json!("quarantine");
+        pod["metadata"]["ownerReferences"] = json!([]);
+    });
+    reconcile(with_claims(1, true), Arc::clone(&context)).await.unwrap();
+    let created = created(&server);
+    assert!(created.len() == 1 && created[0] != "web-aaaaa", "{created:?}");
+}
+
+/// The name may be that of a new pod a moment later.
+#[tokio::test]
+async fn names_of_pods_that_are_gone_leave_the_list_first() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    context.claims.deliver(serde_json::from_value(owned("data-web-aaaaa", 1)).unwrap());
+    let listed = json!({"scaleStrategy": {"podsToDelete": ["web-aaaaa"]}});
+    let next = reconcile(changed(1, true, listed), Arc::clone(&context)).await.unwrap();
+    assert_eq!((next, created(&server).len()), (Action::await_change(), 0));
 }
 
 #[tokio::test]

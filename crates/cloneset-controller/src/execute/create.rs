@@ -1,5 +1,6 @@
 //! New pods and their claims.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,7 +55,13 @@ pub(super) struct Created {
 }
 
 /// Creates pods, but not more than [`MAX_CREATIONS`]. Those that get the claims of pods that end wait until these are gone.
-pub(super) async fn create(context: &Context, new: NewPods<'_>, count: Creations) -> Created {
+/// Nor does a pod wait for one with a finalizer of `held_by`: it gets new claims.
+pub(super) async fn create(
+    context: &Context,
+    new: NewPods<'_>,
+    held_by: &BTreeSet<String>,
+    count: Creations,
+) -> Created {
     let total = usize::try_from(count.current.saturating_add(count.update)).unwrap_or(usize::MAX);
     if total == 0 {
         return Created::default();
@@ -63,17 +70,24 @@ pub(super) async fn create(context: &Context, new: NewPods<'_>, count: Creations
     let claims = claims.iter().map(|claim| &**claim);
     let pods = pods.iter().map(|pod| &**pod);
     let (active, ending): (Vec<_>, Vec<_>) = pods.clone().partition(|pod| is_active(pod));
-    let kept = match set.spec.scale_strategy.disable_pvc_reuse {
+    let mut kept = match set.spec.scale_strategy.disable_pvc_reuse {
         true => KeptIds::default(),
         false => kept_ids(owner, active, ending, claims.clone()),
     };
+    // A pod that nothing controls any more has its name for as long as its owner wants.
+    for pod in context.pods.orphans(&owner.namespace) {
+        let name = pod.name_any();
+        name.strip_prefix(&format!("{}-", owner.name)).map(|id| kept.free.remove(id));
+    }
+    // Nobody tells the owner of the finalizer that it should remove it, so the pod may not end for long.
+    kept.occupied.retain(|pod| !pod.finalizers().iter().any(|finalizer| held_by.contains(finalizer)));
     let labels = pods.map(ResourceExt::labels).chain(claims.map(ResourceExt::labels));
     let taken = labels.filter_map(|labels| id(labels).map(str::to_owned)).collect();
     let own = context.remember(&owner.uid, |memory| memory.own_deletions.clone());
     let total = total.min(MAX_CREATIONS.saturating_add(kept.occupied.len()));
     let mut found = identities(total, kept, &own, &taken, || fastrand::u32(..));
     found.ids.truncate(MAX_CREATIONS);
-    let (waits, mut deleted) = (found.waits(), 0);
+    let (waits, mut deleted, mut failed) = (found.waits(), 0, None);
     for pod in found.ended {
         if context.stop.is_cancelled() {
             break;
@@ -81,18 +95,19 @@ pub(super) async fn create(context: &Context, new: NewPods<'_>, count: Creations
         let _work = context.progress.begin();
         match delete_ended(context, set, owner, pod).await {
             Ok(()) => deleted += 1,
-            Err(error) => return Created { deleted, error: Some(error), waits, ..Created::default() },
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
     let current = usize::try_from(count.current).unwrap_or(usize::MAX);
     let (count, error) = create_all(context, new, current, found.ids).await;
-    Created { count, deleted, error, waits }
+    Created { count, deleted, error: error.or(failed), waits }
 }
 
 /// Deletes a pod that has ended. Its claims stay.
 async fn delete_ended(context: &Context, set: &CloneSet, owner: &Owner, pod: &Pod) -> Result<(), SetError> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &owner.namespace);
-    let preconditions = Preconditions { uid: pod.uid(), resource_version: pod.resource_version() };
+    // A pod that has ended does not start again.
+    let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
     let name = pod.name_any();
     delete(&api, &context.pods, pod, ("delete the ended pod", &name), preconditions).await?;
     let note = format!("deleted pod {name}, which had ended: another one gets its PersistentVolumeClaims");

@@ -67,7 +67,9 @@ impl PlanWork<'_> {
             update: (&revision, &set.spec.template),
             now,
         };
-        let created = create(context, new, found.create);
+        let hook = spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
+        let held_by = hook.map(|hook| hook.finalizers.clone()).unwrap_or_default();
+        let created = create(context, new, &held_by, found.create);
         let (created, mut executed) = tokio::join!(created, self.steps(found, reports, now));
         reports.created(created.count, created.error.as_ref());
         reports.limited(found.creations_held);
@@ -97,7 +99,8 @@ impl PlanWork<'_> {
             let (client, cache) = (&self.context.client, &self.context.pods);
             let moved = || reports.moved(pod, seen, &step);
             let outcome = carry_out((client, cache), pod, &step, in_place, moved).await;
-            if let Ok(Outcome::Deleted) = outcome {
+            // Podward deletes a pod that it holds, perhaps before it is seen again.
+            if let Ok(Outcome::Deleted | Outcome::Held) = outcome {
                 self.context.remember(&self.owner.uid, |memory| memory.own_deletions.add(pod));
             }
             reports.step(&step, &outcome);

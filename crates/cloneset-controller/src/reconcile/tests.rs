@@ -9,7 +9,7 @@ use serde_json::json;
 use super::*;
 use crate::test_api::{ApiServer, set};
 
-const LIMIT: Duration = Duration::from_millis(900);
+const LIMIT: Duration = Duration::from_millis(1800);
 
 async fn fails(set: &Arc<CloneSet>, context: &Arc<Context>) {
     let error = reconcile(Arc::clone(set), Arc::clone(context)).await.unwrap_err();

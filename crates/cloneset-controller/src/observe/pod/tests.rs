@@ -49,7 +49,8 @@ fn other_claim_templates_recreate_pods_if_that_is_possible() {
 
 #[test]
 fn pods_without_an_ordered_key_are_updated_first() {
-    let strategy = serde_json::from_value(json!({"orderPriority": [{"orderedKey": "a"}, {"orderedKey": "b"}]}));
+    let strategy =
+        serde_json::from_value(json!({"orderPriority": [{"orderedKey": "a"}, {"orderedKey": "b"}]}));
     let strategy: PriorityStrategy = strategy.unwrap();
     let mut pods = [
         ("b", "x-7"),
