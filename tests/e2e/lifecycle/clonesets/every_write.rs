@@ -51,6 +51,8 @@ pub(crate) async fn every_write(fixture: &Arc<Fixture>) -> Result<()> {
     claims.create(&PostParams::default(), &unused).await.context("create a claim")?;
     let mut again = spec;
     again["template"]["spec"] = server;
+    // Otherwise the claim that no pod uses would stay.
+    again["scaleStrategy"] = json!({"disablePVCReuse": true});
     let set = MadeSet::create(fixture, json!({}), again).await?;
     set.until_done(2).await?;
     ensure!(names(fixture) == before, "pods were not adopted: {before:?}, {:?}", names(fixture));
