@@ -241,6 +241,7 @@ mod tests {
 
     use http::{Request, Response};
     use kube::client::Body;
+    use podward_support::eventually;
 
     use super::*;
 
@@ -264,12 +265,8 @@ mod tests {
         let budget = BudgetVersion { name: "web".to_owned(), resource_version: Some("1".to_owned()) };
         waiting.wait_for_budget(&pod, &budget);
         let until = async |count: usize| {
-            let wait = async {
-                while Arc::strong_count(&open) != count {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            };
-            tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the number of open watches");
+            let (what, is_met) = (|| format!("{count} clones"), || Arc::strong_count(&open) == count);
+            eventually(Duration::from_secs(20), what, is_met).await.unwrap();
         };
         // The client has one.
         until(3).await;

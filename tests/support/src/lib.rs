@@ -61,5 +61,5 @@ pub use rollout::{is_rolled_out, restart_patch};
 pub use spans::{Collected, SpanStore, collect_spans};
 pub use timeline::Timeline;
 pub use traffic_loop::{TrafficBehaviour, TrafficLoop, TrafficPace};
-pub use wait::{WAIT, within};
+pub use wait::{WAIT, eventually, within};
 pub use watched::await_condition;

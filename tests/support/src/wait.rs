@@ -8,6 +8,24 @@ use anyhow::{Result, anyhow};
 /// the API server, the kubelet and the controllers of Kubernetes wait up to a minute before they watch again.
 pub const WAIT: Duration = Duration::from_secs(120);
 
+/// Waits until `holds` returns true, of something that nothing can be awaited for, such as a metric.
+///
+/// # Errors
+/// Fails with what was waited for if it takes longer than `deadline`.
+pub async fn eventually(
+    deadline: Duration,
+    what: impl FnOnce() -> String,
+    mut holds: impl FnMut() -> bool,
+) -> Result<()> {
+    let work = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    };
+    within(deadline, what, work).await
+}
+
 /// Returns the result of `work`.
 ///
 /// # Errors

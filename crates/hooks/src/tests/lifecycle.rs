@@ -1,10 +1,8 @@
 //! From the first list to the last call.
 
-use std::time::Duration;
-
 use futures::StreamExt;
 use podward_core::hooks::{Hook, HookAnswer};
-use podward_support::metrics_text;
+use podward_support::{eventually, metrics_text};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 
@@ -28,12 +26,7 @@ async fn pods_wait_for_the_resource_definition_and_continue_when_it_exists() {
     };
     // The namespaces are listed: that alone wakes it.
     assert!(fixture.woken.next().await.is_some());
-    let failed = async {
-        while !failing(1) {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(TEST_TIMEOUT, failed).await.expect("the failure is not in the metrics");
+    eventually(TEST_TIMEOUT, || metrics_text(&registry), || failing(1)).await.unwrap();
     assert!(
         fixture.hook_calls.hooks_for(&web).is_none() && fixture.hook_calls.known().iter().next().is_none()
     );
@@ -54,14 +47,7 @@ async fn a_refused_spec_is_in_the_metrics_until_it_is_valid_or_the_hook_is_delet
     fixture.metrics.register(&mut registry);
     let has = |line: &str| metrics_text(&registry).contains(line);
     let until = async |is_met: &dyn Fn() -> bool| {
-        let wait = async {
-            while !is_met() {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
-        tokio::time::timeout(TEST_TIMEOUT, wait)
-            .await
-            .unwrap_or_else(|_| panic!("{}", metrics_text(&registry)));
+        eventually(TEST_TIMEOUT, || metrics_text(&registry), is_met).await.unwrap();
     };
     until(&|| has(r#"hook_rejected{hook="new"} 1"#)).await;
     assert!(has(r#"hook_reachable{hook="new"} 0"#), "nothing calls it");

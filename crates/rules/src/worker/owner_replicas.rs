@@ -158,6 +158,7 @@ mod tests {
     use hyper::Request;
     use kube::client::Body;
     use podward_support::api_answers::{Answer, json_answer};
+    use podward_support::eventually;
     use serde_json::json;
 
     use super::*;
@@ -193,12 +194,8 @@ mod tests {
         assert_eq!(replicas.wanted("shop", &owner).await.unwrap().count, 3);
         // The client has one.
         let until = async |count: usize| {
-            let wait = async {
-                while Arc::strong_count(&open) != count {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-            };
-            tokio::time::timeout(Duration::from_secs(20), wait).await.expect("the number of open watches");
+            let (what, is_met) = (|| format!("{count} clones"), || Arc::strong_count(&open) == count);
+            eventually(Duration::from_secs(20), what, is_met).await.unwrap();
         };
         until(3).await;
         drop(replicas);

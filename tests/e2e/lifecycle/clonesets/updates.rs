@@ -152,11 +152,12 @@ async fn partition(fixture: Arc<Fixture>) -> Result<()> {
     let before = images();
     set.patch(json!({"updateStrategy": {"partition": 0}})).await?;
     set.until("it is paused", |status| status.expected_updated_replicas == 4).await?;
-    // A set that is not paused changes a pod within some milliseconds, after its status says that.
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    // A status is written after the plan is carried out, and counts pods as they were before. So the next one counts what a
+    // set that is not paused would have changed.
+    set.patch(json!({"revisionHistoryLimit": 9})).await?;
+    let status = set.until("the next plan is carried out", |_| true).await?;
     let after = images();
     ensure!(before.len() == 4 && before == after, "changed although it is paused: {before:?} and {after:?}");
-    let status = set.until("its status is known", |_| true).await?;
     ensure!(status.updated_replicas == 1, "{status:?}");
     set.patch(json!({"updateStrategy": {"paused": false}})).await?;
     set.until("all pods are updated", updated(4)).await?;

@@ -1,11 +1,11 @@
 //! Events about writes that the API server refuses.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::core::Status;
 use kube::runtime::reflector;
 use podward_kube_util::{ApiError, CachedPod};
+use podward_support::eventually;
 
 use super::TIMEOUT;
 use super::api_server::ApiServer;
@@ -26,11 +26,7 @@ async fn a_write_that_is_refused_again_and_again_causes_one_event() {
     };
     (0..5).for_each(|_| refused("web-0"));
     refused("last");
-    let wait = async {
-        while server.count_events("WriteRefused", "last") == 0 {
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    };
-    tokio::time::timeout(TIMEOUT, wait).await.expect("there was no event");
+    let is_reported = || server.count_events("WriteRefused", "last") > 0;
+    eventually(TIMEOUT, || "the last event".to_owned(), is_reported).await.unwrap();
     assert_eq!(server.count_events("WriteRefused", "web-0"), 1);
 }

@@ -2,7 +2,7 @@
 
 use prometheus_client::registry::Registry;
 
-use podward_support::metrics_text;
+use podward_support::{eventually, metrics_text};
 
 use super::api_server::ApiServer;
 use super::{Running, TIMEOUT, pod};
@@ -21,21 +21,8 @@ async fn the_watches_of_a_leader_are_in_the_metrics_while_it_leads() {
     for watch in ["pods", "lifecyclehooks", "namespaces", "podtransitionrules", "nodes"] {
         lines.push(line("failing", watch, 0));
     }
-    let wait = async {
-        while !lines.iter().all(|line| metrics_text(&registry).contains(line)) {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    if tokio::time::timeout(TIMEOUT, wait).await.is_err() {
-        panic!("{}", metrics_text(&registry));
-    }
+    let text = || metrics_text(&registry);
+    eventually(TIMEOUT, text, || lines.iter().all(|line| text().contains(line))).await.unwrap();
     leader.stop().await;
-    let ended = async {
-        while metrics_text(&registry).contains("podward_watch_failing{") {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
-        }
-    };
-    if tokio::time::timeout(TIMEOUT, ended).await.is_err() {
-        panic!("{}", metrics_text(&registry));
-    }
+    eventually(TIMEOUT, text, || !text().contains("podward_watch_failing{")).await.unwrap();
 }
