@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::delete::delete;
 use crate::errors::{SetError, call};
 use crate::observe::is_active;
-use crate::own_deletions::requester;
+use crate::own_deletions::{OwnDeletions, requester};
 use crate::pod::Pod;
 use crate::template::{Owner, hand_over, id, unused_claims};
 
@@ -27,11 +27,12 @@ mod tests;
 /// Fails if a request fails.
 pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> Result<(), SetError> {
     let claims = context.claims.of(&owner.uid);
+    if claims.is_empty() {
+        context.remember(&owner.uid, |memory| memory.own_deletions = OwnDeletions::default());
+        return Ok(());
+    }
     let pods = context.pods.of(&owner.uid);
-    let user = match claims.is_empty() {
-        true => None,
-        false => own_user(context, &pods).await,
-    };
+    let user = own_user(context, &pods).await;
     let with_claims: BTreeSet<&str> = claims.iter().filter_map(|claim| id(claim.labels())).collect();
     let own = context.remember(&owner.uid, |memory| {
         memory.own_deletions.retain(|id| with_claims.contains(id));

@@ -8,8 +8,6 @@ use thiserror::Error;
 
 /// The cause of a failure in a namespace that is being deleted.
 const NAMESPACE_ENDS: &str = "NamespaceTerminating";
-/// The reason of the answer 409 for a name that another object has. With other reasons, another writer was faster.
-const ALREADY_EXISTS: &str = "AlreadyExists";
 
 /// A reconciliation of a set did not come to its end. It is repeated; other sets are not affected.
 #[derive(Debug, Error)]
@@ -54,7 +52,8 @@ impl SetError {
     /// Returns true if another writer was faster, or the object or its namespace is gone or being deleted: the watch
     /// delivers what has changed.
     pub(crate) fn is_outdated(&self) -> bool {
-        let is_name_taken = self.status().is_some_and(|status| status.reason == ALREADY_EXISTS);
+        // With other reasons for 409, another writer was faster.
+        let is_name_taken = self.status().is_some_and(Status::is_already_exists);
         matches!(self.code(), Some(404 | 409)) && !is_name_taken || self.is_in_ending_namespace()
     }
 

@@ -15,7 +15,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::questions::request;
+use crate::questions::request::PHASES;
 use consumers::ConsumerMetrics;
 use states::HookStates;
 
@@ -98,7 +98,7 @@ impl HookMetrics {
 
     pub(crate) fn called(&self, hook: &str, phase: HookPhase, outcome: &'static str) {
         let HookLabels { hook } = self.labels(hook);
-        let labels = CallLabels { hook, phase: request::name(phase), outcome };
+        let labels = CallLabels { hook, phase: phase.as_str(), outcome };
         self.calls.get_or_create(&labels).inc();
     }
 
@@ -135,9 +135,9 @@ impl HookMetrics {
         if !self.names.remove(hook) {
             return;
         }
-        for phase in request::PHASES {
+        for phase in PHASES {
             for outcome in OUTCOMES {
-                let labels = CallLabels { hook: hook.to_owned(), phase: request::name(phase), outcome };
+                let labels = CallLabels { hook: hook.to_owned(), phase: phase.as_str(), outcome };
                 self.calls.remove(&labels);
             }
         }

@@ -5,9 +5,9 @@ use std::collections::HashSet;
 use parking_lot::Mutex;
 
 /// The value of the label for all names beyond the limit.
-pub const OTHERS: &str = "other";
+const OTHERS: &str = "other";
 
-/// The names that are values of a label. Further names are counted together as [`OTHERS`].
+/// The names that are values of a label. Further names are counted together as `other`.
 #[derive(Debug)]
 pub struct BoundedNames {
     most: usize,

@@ -28,7 +28,7 @@ pub mod watched;
 pub mod work_queue;
 
 pub use api_error::{ApiError, pod_call};
-pub use bounded_names::{BoundedNames, OTHERS};
+pub use bounded_names::BoundedNames;
 pub use busy::{deletion_cost_changes, holds_deletion};
 pub use cached_pod::{CachedPod, CachedPort, LifecycleCondition};
 pub use clock::{now, unix_nanos};

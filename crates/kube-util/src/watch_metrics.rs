@@ -67,7 +67,7 @@ impl WatchMetrics {
 
     /// Returns a guard that removes the state of `watch` when it is dropped: a watch that has ended does not fail.
     #[must_use]
-    pub fn series(&self, watch: &'static str) -> WatchSeries {
+    pub(crate) fn series(&self, watch: &'static str) -> WatchSeries {
         WatchSeries { watch, metrics: self.clone() }
     }
 
@@ -106,7 +106,7 @@ impl WatchMetrics {
 
 /// The state of a watch in the metrics, which is removed with this value. Failures stay counted.
 #[derive(Debug)]
-pub struct WatchSeries {
+pub(crate) struct WatchSeries {
     watch: &'static str,
     metrics: WatchMetrics,
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::{API_SERVER, delay_after};
 
-pub use crate::watch_metrics::{WatchMetrics, WatchSeries};
+pub use crate::watch_metrics::WatchMetrics;
 
 /// The result of a watch is not used after the watch has failed for this time. Shorter failures are normal, for example
 /// when a replica of the API server restarts.

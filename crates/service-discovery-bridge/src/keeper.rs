@@ -41,9 +41,11 @@ pub(crate) async fn keep(shared: Shared, mut members: watch::Receiver<Members>, 
         tasks.stop_others(&wanted);
         shared.metrics.kept.set(i64::try_from(wanted.len()).unwrap_or(i64::MAX));
         for key in wanted {
-            // What the clients of registries log belongs to the binding, too.
-            let span = tracing::info_span!("binding", binding = %key);
-            let task = |stop| BindingTask::new(shared.clone(), key.clone(), stop).run().instrument(span);
+            let task = |stop| {
+                // What the clients of registries log belongs to the binding, too.
+                let span = tracing::info_span!("binding", binding = %key);
+                BindingTask::new(shared.clone(), key.clone(), stop).run().instrument(span)
+            };
             tasks.start(key.clone(), task);
         }
         tokio::select! {

@@ -69,15 +69,19 @@ pub(super) async fn create(
     let NewPods { set, owner, pods, claims, .. } = new;
     let claims = claims.iter().map(|claim| &**claim);
     let pods = pods.iter().map(|pod| &**pod);
-    let (active, ending): (Vec<_>, Vec<_>) = pods.clone().partition(|pod| is_active(pod));
-    let mut kept = match set.spec.scale_strategy.disable_pvc_reuse {
-        true => KeptIds::default(),
-        false => kept_ids(owner, active, ending, claims.clone()),
-    };
+    let mut kept = KeptIds::default();
+    if !set.spec.scale_strategy.disable_pvc_reuse && !new.claims.is_empty() {
+        let (active, ending): (Vec<_>, Vec<_>) = pods.clone().partition(|pod| is_active(pod));
+        kept = kept_ids(owner, active, ending, claims.clone());
+    }
     // A pod that nothing controls any more has its name for as long as its owner wants.
-    for pod in context.pods.orphans(&owner.namespace) {
-        let name = pod.name_any();
-        name.strip_prefix(&format!("{}-", owner.name)).map(|id| kept.free.remove(id));
+    if !kept.free.is_empty() {
+        let prefix = format!("{}-", owner.name);
+        for pod in context.pods.orphans(&owner.namespace) {
+            if let Some(id) = pod.name_any().strip_prefix(&prefix) {
+                kept.free.remove(id);
+            }
+        }
     }
     // Nobody tells the owner of the finalizer that it should remove it, so the pod may not end for long.
     kept.occupied.retain(|pod| !pod.finalizers().iter().any(|finalizer| held_by.contains(finalizer)));

@@ -104,24 +104,18 @@ pub(crate) fn kept_ids<'a>(
     set: &Owner,
     active: impl IntoIterator<Item = &'a Pod>,
     ending: impl IntoIterator<Item = &'a Pod>,
-    claims: impl IntoIterator<Item = &'a PersistentVolumeClaim>,
+    claims: impl IntoIterator<Item = &'a PersistentVolumeClaim> + Clone,
 ) -> KeptIds<'a> {
-    let claims = claims.into_iter().filter(|it| set.owns(it));
-    let (going, kept): (Vec<_>, Vec<_>) = claims.partition(|it| it.metadata.deletion_timestamp.is_some());
-    let active: BTreeSet<&str> = active.into_iter().filter_map(|it| id(it.labels())).collect();
-    let ending: BTreeMap<&str, &Pod> =
-        ending.into_iter().filter_map(|it| Some((id(it.labels())?, it))).collect();
     // A pod cannot use a claim that is being deleted.
-    let going: BTreeSet<&str> = going.into_iter().filter_map(|it| id(it.labels())).collect();
-    let kept: BTreeSet<&str> = kept.into_iter().filter_map(|it| id(it.labels())).collect();
-    let mut ids = KeptIds::default();
-    for id in kept.into_iter().filter(|id| !active.contains(id) && !going.contains(id) && is_name(id)) {
-        match ending.get(id) {
-            Some(pod) => ids.occupied.push(pod),
-            None => drop(ids.free.insert(id.to_owned())),
-        }
-    }
-    ids
+    let going = claims.clone().into_iter();
+    let going = going.filter(|it| set.owns(it) && it.metadata.deletion_timestamp.is_some());
+    let going: BTreeSet<&str> = going.filter_map(|it| id(it.labels())).collect();
+    let is_usable = |id: &&str| !going.contains(id) && is_name(id);
+    let unused = unused_claims(set, active, ending, claims);
+    let free = unused.delete.into_iter().filter_map(|it| id(it.labels())).filter(is_usable);
+    let occupied = unused.hand_over.into_iter().filter_map(|(claim, pod)| Some((id(claim.labels())?, pod)));
+    let occupied: BTreeMap<&str, &Pod> = occupied.filter(|(id, _)| is_usable(id)).collect();
+    KeptIds { free: free.map(str::to_owned).collect(), occupied: occupied.into_values().collect() }
 }
 
 /// Returns those of `claims` that no active pod uses. `ending` are all pods of the set that are not active.

@@ -24,7 +24,7 @@ pub(crate) fn build(pod: &CachedPod, question: &HookQuestion, attempt: u32) -> v
 
 /// Returns the id of the question. It is the same in every process.
 fn question_id(uid: &str, question: &HookQuestion) -> String {
-    format!("{uid}/{}/{}/{}", question.hook, name(question.phase), question.since.0)
+    format!("{uid}/{}/{}/{}", question.hook, question.phase.as_str(), question.since.0)
 }
 
 fn about(pod: &CachedPod) -> v1::Pod {
@@ -69,17 +69,6 @@ const fn phase(phase: HookPhase) -> v1::Phase {
 /// All phases.
 pub(crate) const PHASES: [HookPhase; 5] =
     [HookPhase::PreCheck, HookPhase::Prepare, HookPhase::PostCheck, HookPhase::Complete, HookPhase::Release];
-
-/// Returns the name of the phase in metrics and ids.
-pub(crate) const fn name(phase: HookPhase) -> &'static str {
-    match phase {
-        HookPhase::PreCheck => "PRE_CHECK",
-        HookPhase::Prepare => "PREPARE",
-        HookPhase::PostCheck => "POST_CHECK",
-        HookPhase::Complete => "COMPLETE",
-        HookPhase::Release => "RELEASE",
-    }
-}
 
 #[cfg(test)]
 mod tests {

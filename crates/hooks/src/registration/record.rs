@@ -7,8 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::core::error_boundary::InvalidObject;
 use podward_api::{HookStatus, LifecycleHook, MAX_DEADLINE_SECONDS};
 use podward_core::PostCheckRejection;
-use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, HookPhase, Selector};
+use podward_core::hooks::{DeadlinePolicy, FailurePolicy, GateTiming, Hook, Selector};
 
+use crate::questions::request::PHASES;
 use crate::registration::registered::{HookConnection, RegisteredHook, compile};
 
 /// A LifecycleHook as the watch returned it last.
@@ -74,13 +75,7 @@ fn stand_in(name: String, problem: &str) -> RegisteredHook {
             name,
             pod_selector: nothing(),
             namespace_selector: Selector::everything(),
-            phases: vec![
-                HookPhase::PreCheck,
-                HookPhase::Prepare,
-                HookPhase::PostCheck,
-                HookPhase::Complete,
-                HookPhase::Release,
-            ],
+            phases: PHASES.to_vec(),
             operation_types: Vec::new(),
             order: 0,
             deadline_nanoseconds: i64::from(MAX_DEADLINE_SECONDS) * 1_000_000_000,

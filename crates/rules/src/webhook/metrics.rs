@@ -1,11 +1,10 @@
 //! The metrics of calls to the webhooks of rules.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use podward_kube_util::BoundedNames;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -18,7 +17,6 @@ use super::rule_id::WebhookRuleId;
 
 /// Each rule has a histogram. The rules beyond this number are counted together.
 const MAX_RULES: usize = 200;
-const OTHERS: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WebhookRuleLabels {
@@ -43,7 +41,7 @@ impl WebhookRuleLabels {
 pub(crate) struct WebhookMetrics {
     calls: Family<WebhookCallLabels, Counter<u64, AtomicU64>>,
     seconds: Family<WebhookRuleLabels, Histogram, fn() -> Histogram>,
-    rules: Arc<Mutex<HashSet<WebhookRuleLabels>>>,
+    rules: Arc<BoundedNames>,
     waiting: Gauge,
     in_flight: Gauge,
 }
@@ -53,7 +51,7 @@ impl Default for WebhookMetrics {
         Self {
             calls: Family::default(),
             seconds: Family::new_with_constructor(|| Histogram::new(exponential_buckets(0.001, 2.0, 16))),
-            rules: Arc::default(),
+            rules: Arc::new(BoundedNames::new(MAX_RULES)),
             waiting: Gauge::default(),
             in_flight: Gauge::default(),
         }
@@ -111,7 +109,7 @@ impl WebhookMetrics {
     /// Removes the series of `rule`, which is gone.
     pub(super) fn forget(&self, rule: &WebhookRuleId) {
         let labels = labels(rule);
-        if !self.rules.lock().remove(&labels) {
+        if !self.rules.remove(&labels.rule) {
             return;
         }
         for outcome in RuleWebhookOutcome::ALL {
@@ -122,18 +120,14 @@ impl WebhookMetrics {
 
     /// Removes all series. A replica that does not lead makes no calls.
     pub(crate) fn forget_all(&self) {
-        self.rules.lock().clear();
+        self.rules.clear();
         self.calls.clear();
         self.seconds.clear();
     }
 
     fn labels(&self, rule: &WebhookRuleId) -> WebhookRuleLabels {
-        let labels = labels(rule);
-        let mut rules = self.rules.lock();
-        if rules.contains(&labels) || (rules.len() < MAX_RULES && rules.insert(labels.clone())) {
-            return labels;
-        }
-        WebhookRuleLabels { rule: OTHERS.to_owned() }
+        let WebhookRuleLabels { rule } = labels(rule);
+        WebhookRuleLabels { rule: self.rules.admit(&rule).to_owned() }
     }
 }
 

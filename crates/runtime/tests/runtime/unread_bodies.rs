@@ -8,6 +8,7 @@ use hyper::body::{Bytes, Frame};
 use hyper::{Request, StatusCode};
 use podward_runtime::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService};
 use podward_runtime::budget::ByteBudget;
+use podward_support::metrics_text;
 use prometheus_client::registry::Registry;
 
 use crate::rotation::AllowAll;
@@ -34,8 +35,7 @@ async fn outcome_of(sent: &'static str, end: BodyEnd, budget: usize) -> (StatusC
     };
     let request = Request::post("/allow").header("content-type", "application/json");
     let answer = service.handle(request.body(StreamBody::new(first.chain(rest))).unwrap()).await;
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let text = metrics_text(&registry);
     let counted = text.lines().find(|line| line.starts_with("admission_requests_total{")).unwrap();
     let outcome = counted.split_once("outcome=\"").unwrap().1.split_once('"').unwrap().0;
     (answer.status(), outcome.to_owned())

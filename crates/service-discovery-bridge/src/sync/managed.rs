@@ -153,8 +153,8 @@ impl Registry for ManagedRegistry {
             self.limiter.changes(changes.len()).await;
             self.limiter.call().await
         };
-        let turn = self.fence.run(turn).await;
-        let results = match turn.is_some() && self.fence.is_open() {
+        let _turn = self.fence.run(turn).await;
+        let results = match self.fence.is_open() {
             true => self.inner.write(changes).await,
             false => changes.iter().map(|change| Err(self.refused(change.to_string()))).collect(),
         };
@@ -169,8 +169,8 @@ impl Registry for ManagedRegistry {
     }
 
     async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
-        let turn = self.fence.run(self.limiter.call()).await;
-        if turn.is_none() || self.fence.is_ended() {
+        let _turn = self.fence.run(self.limiter.call()).await;
+        if self.fence.is_ended() {
             let refused = |(service, instance): &(ServiceKey, Instance)| {
                 let (host, port, name) = (&instance.host, instance.port, &service.name);
                 Err(self.refused(format!("renew {host}:{port} of service {name}")))
