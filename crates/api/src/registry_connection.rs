@@ -2,6 +2,7 @@
 
 mod check;
 mod http;
+mod place;
 
 use std::fmt;
 

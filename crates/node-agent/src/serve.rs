@@ -48,7 +48,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let admin = AdminServer::bind(process.admin_bind).await?;
     let admin_address = admin.address();
     let readiness = Readiness::default();
-    let running = readiness.condition("running");
+    let (running, serves) = (readiness.condition("running"), readiness.condition("tls"));
     let stop_admin = CancellationToken::new();
     let _stop_on_return = stop_admin.clone().drop_guard();
     // Start this before waiting for the certificate, so that the probes report what is missing.
@@ -76,6 +76,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let handler = NodeAgentServer::new(handler).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let services = Services::new(FILE_DESCRIPTOR_SET)?.authenticate(authenticator).add(handler).await;
     running.set(true);
+    tokio::spawn(server.check_repeatedly(serves, stop.clone()));
     let report = server.serve(services, stop).await;
     stop_admin.cancel();
     admin.await.context("the task of the admin server panicked")?.context("the admin server failed")?;

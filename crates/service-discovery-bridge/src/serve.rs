@@ -1,6 +1,7 @@
 //! Starts and stops the process.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Namespace;
@@ -29,6 +30,8 @@ use crate::watches;
 const SERVICE: &str = "service-discovery-bridge";
 /// The namespace whose UID identifies the cluster.
 const CLUSTER_NAMESPACE: &str = "kube-system";
+/// The longest time for reading it. Then the process ends and is started again, which is seen where a hanging one is not.
+const CLUSTER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Runs the service-discovery-bridge until SIGTERM or SIGINT.
 ///
@@ -84,7 +87,10 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         Replicas::new(&args.controller_url, Trust::new(authorities)).context("--controller-url")?;
     let cluster = match args.cluster_id {
         Some(id) => id,
-        None => cluster_uid(&client).await?,
+        None => match stop.run_until_cancelled(cluster_uid(&client)).await {
+            Some(uid) => uid?,
+            None => return Ok(()),
+        },
     };
     tracing::info!(service = SERVICE, version, admin = %admin_address, cluster, replica = args.pod_name, "running");
 
@@ -157,9 +163,31 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
 
 /// Returns the UID of the namespace kube-system, which identifies the cluster.
 async fn cluster_uid(client: &Client) -> anyhow::Result<String> {
+    let failed = || {
+        format!(
+            "could not read the UID of namespace {CLUSTER_NAMESPACE}, which identifies the cluster; set --cluster-id"
+        )
+    };
     let namespaces: Api<Namespace> = Api::all(client.clone());
-    let namespace = namespaces.get(CLUSTER_NAMESPACE).await.with_context(|| {
-        format!("could not read the UID of namespace {CLUSTER_NAMESPACE}, which identifies the cluster; set --cluster-id")
-    })?;
+    let namespace = tokio::time::timeout(CLUSTER_TIMEOUT, namespaces.get(CLUSTER_NAMESPACE))
+        .await
+        .with_context(|| format!("no answer within {} s", CLUSTER_TIMEOUT.as_secs()))
+        .with_context(failed)?
+        .with_context(failed)?;
     namespace.uid().context("the namespace has no UID")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_does_not_wait_for_ever_for_the_api_server() {
+        let silent = tower::service_fn(|_: hyper::Request<kube::client::Body>| {
+            std::future::pending::<Result<hyper::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let error = cluster_uid(&Client::new(silent, "default")).await.unwrap_err();
+        let text = format!("{error:#}");
+        assert!(text.contains("kube-system") && text.contains("no answer within 30 s"), "{text}");
+    }
 }

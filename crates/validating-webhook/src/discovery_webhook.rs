@@ -1,5 +1,6 @@
-//! The webhook for DiscoveryBindings and ClusterRegistries. It denies invalid ones with the field, connections with Secrets
-//! that their writer may not read. It warns of another registry for a binding that may have instances in the one before.
+//! The webhook for DiscoveryBindings and ClusterRegistries. It denies invalid ones with the field, and connections with
+//! Secrets that their writer may not read. It warns of another registry, or another part of one, for a binding that may have
+//! instances in the one before, and for a ClusterRegistry.
 //!
 //! A connection sends the contents of its Secrets to the addresses in it. So whoever writes a connection needs the right
 //! to get its Secrets. It opens no connections and resolves no names: a registry that does not answer is reported in the
@@ -61,24 +62,37 @@ struct Reviewed {
     connection: Option<RegistryConnection>,
     /// The namespace of the Secrets of the connection.
     namespace: String,
-    /// The registry of a binding, in words.
+    /// The registry, in words.
     registry: Option<String>,
-    /// True if the binding may have instances in its registry.
+    /// True if a binding may have instances in the registry.
     has_instances: bool,
 }
 
 impl Reviewed {
-    /// Warns of another registry. The instances of the binding stay in the one before, where nobody removes them, unless both
-    /// names are of the same registry.
-    fn warn_of_another_registry(&self, before: &Self) -> Option<String> {
+    /// Warns of another registry. Instances stay in the one before, where nobody removes them, unless both names are of the
+    /// same registry.
+    fn warn_of_another_registry(&self, before: &Self, route: &WebhookRoute) -> Option<String> {
         let (old, new) = (before.registry.as_ref()?, self.registry.as_ref()?);
-        (old != new && before.has_instances).then(|| {
-            format!(
-                "spec.registry: unless {old} and {new} are the same registry, the instances of this binding stay in the one \
-                 before, and nobody removes them. To move to another registry, create another DiscoveryBinding, and delete \
-                 this one when that one is Synchronized"
+        if old == new || !before.has_instances {
+            return None;
+        }
+        let (field, whose, other) = if route.path == ROUTES[0].path {
+            (
+                "spec.registry",
+                "this binding",
+                "create another DiscoveryBinding, and delete this one when that one is Synchronized",
             )
-        })
+        } else {
+            (
+                "spec.connection",
+                "the bindings that use it",
+                "create another ClusterRegistry with other bindings, and delete the old ones when those are Synchronized",
+            )
+        };
+        Some(format!(
+            "{field}: unless {old} and {new} are the same registry, the instances of {whose} stay in the one before, and \
+             nobody removes them. To move to another registry, {other}"
+        ))
     }
 }
 
@@ -86,7 +100,7 @@ impl Reviewed {
 fn registry_of(BindingRegistry { cluster_registry, connection }: &BindingRegistry) -> Option<String> {
     match (cluster_registry, connection) {
         (Some(name), _) => Some(format!("ClusterRegistry {name}")),
-        (None, Some(connection)) => Some(format!("a connection of kind {:?}", connection.kind)),
+        (None, Some(connection)) => Some(connection.place()),
         (None, None) => None,
     }
 }
@@ -121,10 +135,11 @@ impl DiscoveryWebhook {
         Ok(Reviewed {
             terminating: object.metadata.deletion_timestamp.is_some(),
             checked,
+            registry: Some(connection.place()),
+            // Which bindings use it is not known here.
+            has_instances: true,
             connection: Some(connection),
             namespace: self.namespace.clone(),
-            registry: None,
-            has_instances: false,
         })
     }
 }
@@ -169,7 +184,7 @@ impl Webhook for DiscoveryWebhook {
             Err(error) => return AdmissionResponse::bad_request(error).into(),
         };
         let old = request.old_object.as_ref().and_then(|old| self.review(route, old).ok());
-        let moved = old.as_ref().and_then(|old| new.warn_of_another_registry(old));
+        let moved = old.as_ref().and_then(|old| new.warn_of_another_registry(old, route));
         let warning = match &new.checked {
             Err(invalid) if !new.terminating => {
                 // An error that the object had before does not deny the write, such as one of a finalizer.

@@ -12,6 +12,10 @@ use crate::fixture::UID;
 
 /// Reviews an update of a DiscoveryBinding by `user`.
 async fn update(user: &str, old: &Value, new: &Value) -> Value {
+    review(user, ("/bindings", "discoverybindings"), old, new).await
+}
+
+async fn review(user: &str, (path, resource): (&str, &str), old: &Value, new: &Value) -> Value {
     let webhook = DiscoveryWebhook::new(FakeCluster::new().client(), "podward-system");
     let service = AdmissionService::of(
         Webhooks::default().and(webhook),
@@ -23,11 +27,11 @@ async fn update(user: &str, old: &Value, new: &Value) -> Value {
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
         "request": {
             "uid": UID, "operation": "UPDATE", "name": "web", "namespace": "shop",
-            "resource": {"group": "podward.io", "version": "v1alpha1", "resource": "discoverybindings"},
+            "resource": {"group": "podward.io", "version": "v1alpha1", "resource": resource},
             "userInfo": {"username": user}, "object": new, "oldObject": old,
         },
     });
-    let request = Request::post("/bindings").header("content-type", "application/json");
+    let request = Request::post(path).header("content-type", "application/json");
     let response = service.handle(request.body(Full::from(review.to_string())).unwrap()).await;
     let body = response.into_body().collect().await.unwrap().to_bytes();
     let answer: Value = serde_json::from_slice(&body).unwrap();
@@ -106,7 +110,12 @@ async fn another_registry_for_a_binding_that_may_have_instances_is_warned_of() {
     let named = |name: &str| json!({"clusterRegistry": name});
     for (before, after, words) in [
         (named("east"), named("west"), "ClusterRegistry east and ClusterRegistry west"),
-        (inline("http://consul:8500"), named("east"), "a connection of kind Consul and ClusterRegistry east"),
+        (inline("http://consul:8500"), named("east"), "Consul (node podward) and ClusterRegistry east"),
+        (
+            json!({"connection": {"kind": "Etcd", "addresses": ["etcd:2379"]}}),
+            json!({"connection": {"kind": "Etcd", "addresses": ["etcd:2379"], "etcd": {"prefix": "shop"}}}),
+            "Etcd and Etcd (prefix shop)",
+        ),
     ] {
         let allowed = update("jane", &of(before, ours), &of(after, ours)).await;
         assert_eq!(allowed["allowed"], true, "{allowed}");
@@ -120,4 +129,24 @@ async fn another_registry_for_a_binding_that_may_have_instances_is_warned_of() {
         let allowed = update("jane", &of(before, finalizer), &of(after, finalizer)).await;
         assert_eq!((&allowed["allowed"], allowed.get("warnings")), (&json!(true), None), "{allowed}");
     }
+}
+
+#[tokio::test]
+async fn another_place_for_a_cluster_registry_is_warned_of() {
+    let registry = |connection: Value| {
+        json!({
+            "apiVersion": "podward.io/v1alpha1", "kind": "ClusterRegistry", "metadata": {"name": "east"},
+            "spec": {"connection": connection},
+        })
+    };
+    let consul = |address: &str| registry(json!({"kind": "Consul", "addresses": [address]}));
+    let route = ("/registries", "clusterregistries");
+    let eureka = registry(json!({"kind": "Eureka", "addresses": ["http://eureka:8761/eureka"]}));
+    let allowed = review("jane", route, &consul("http://consul:8500"), &eureka).await;
+    assert_eq!(allowed["allowed"], true, "{allowed}");
+    let warning = allowed["warnings"][0].as_str().unwrap();
+    let words = "spec.connection: unless Consul (node podward) and Eureka are the same registry";
+    assert!(warning.starts_with(words), "{warning}");
+    let allowed = review("jane", route, &consul("http://consul:8500"), &consul("http://other:8500")).await;
+    assert_eq!((&allowed["allowed"], allowed.get("warnings")), (&json!(true), None), "{allowed}");
 }
