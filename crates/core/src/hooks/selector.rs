@@ -54,6 +54,12 @@ enum Requirement {
     DoesNotExist,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// The number of requirements that were compared with labels.
+    pub(super) static EVALUATED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 impl Selector {
     /// Returns the selector that matches everything.
     #[must_use]
@@ -74,15 +80,16 @@ impl Selector {
         for (key, operator, values) in expressions {
             requirements.push((key.clone(), requirement(key, operator, values)?));
         }
-        let selector = Self { requirements };
-        selector.check()?;
-        Ok(selector)
+        check(requirements.iter().map(|(key, requirement)| (key, requirement)))?;
+        Ok(Self { requirements })
     }
 
     /// Returns whether `labels` match.
     #[must_use]
     pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
         self.requirements.iter().all(|(key, requirement)| {
+            #[cfg(test)]
+            EVALUATED.set(EVALUATED.get() + 1);
             let value = labels.get(key);
             match requirement {
                 Requirement::In(values) => value.is_some_and(|value| values.contains(value)),
@@ -102,38 +109,55 @@ impl Selector {
             Requirement::NotIn(_) | Requirement::DoesNotExist => None,
         })
     }
+}
 
-    fn check(&self) -> Result<(), InvalidSelector> {
-        let keys: BTreeSet<&String> = self.requirements.iter().map(|(key, _)| key).collect();
-        for key in keys {
-            let mut allowed: Option<BTreeSet<&String>> = None;
-            let (mut excluded, mut must, mut must_not) = (BTreeSet::new(), false, false);
-            for (_, requirement) in self.requirements.iter().filter(|(other, _)| other == key) {
-                match requirement {
-                    Requirement::In(values) => {
-                        must = true;
-                        let values: BTreeSet<&String> = values.iter().collect();
-                        allowed = Some(match allowed {
-                            Some(before) => before.intersection(&values).copied().collect(),
-                            None => values,
-                        });
-                    }
-                    Requirement::NotIn(values) => excluded.extend(values),
-                    Requirement::Exists => must = true,
-                    Requirement::DoesNotExist => must_not = true,
-                }
+/// What the requirements on one key demand together.
+#[derive(Default)]
+struct KeyRequirements<'a> {
+    must: bool,
+    must_not: bool,
+    /// The values that all In allow; `None` if there is no In.
+    allowed: Option<BTreeSet<&'a String>>,
+    excluded: BTreeSet<&'a String>,
+}
+
+impl<'a> KeyRequirements<'a> {
+    fn add(&mut self, requirement: &'a Requirement) {
+        match requirement {
+            Requirement::In(values) => {
+                self.must = true;
+                let values: BTreeSet<&String> = values.iter().collect();
+                self.allowed = Some(match self.allowed.take() {
+                    Some(before) => before.intersection(&values).copied().collect(),
+                    None => values,
+                });
             }
-            if must && must_not {
-                let text = format!("label {key} would have to be there and not be there");
-                return Err(InvalidSelector::MatchesNothing(text));
-            }
-            if allowed.is_some_and(|allowed| allowed.iter().all(|value| excluded.contains(*value))) {
-                let text = format!("no value of label {key} meets all requirements on it");
-                return Err(InvalidSelector::MatchesNothing(text));
-            }
+            Requirement::NotIn(values) => self.excluded.extend(values),
+            Requirement::Exists => self.must = true,
+            Requirement::DoesNotExist => self.must_not = true,
         }
-        Ok(())
     }
+}
+
+/// Checks that labels can meet `requirements`. It reads each of them once: a selector may be that of another tenant.
+fn check<'a, K: Ord + fmt::Display>(
+    requirements: impl Iterator<Item = (K, &'a Requirement)>,
+) -> Result<(), InvalidSelector> {
+    let mut keys: BTreeMap<K, KeyRequirements<'a>> = BTreeMap::new();
+    for (key, requirement) in requirements {
+        keys.entry(key).or_default().add(requirement);
+    }
+    for (key, KeyRequirements { must, must_not, allowed, excluded }) in keys {
+        if must && must_not {
+            let text = format!("label {key} would have to be there and not be there");
+            return Err(InvalidSelector::MatchesNothing(text));
+        }
+        if allowed.is_some_and(|allowed| allowed.iter().all(|value| excluded.contains(*value))) {
+            let text = format!("no value of label {key} meets all requirements on it");
+            return Err(InvalidSelector::MatchesNothing(text));
+        }
+    }
+    Ok(())
 }
 
 /// Formats the selector as Kubernetes does: `app=web,tier in (back,front),!old`.
@@ -174,7 +198,40 @@ fn requirement(key: String, operator: String, values: Vec<String>) -> Result<Req
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::cmp::Ordering;
+
     use super::*;
+
+    /// A key that counts how often it is compared.
+    struct CountedKey<'a>(usize, &'a Cell<usize>);
+
+    impl Ord for CountedKey<'_> {
+        fn cmp(&self, other: &Self) -> Ordering {
+            self.1.set(self.1.get() + 1);
+            self.0.cmp(&other.0)
+        }
+    }
+
+    impl PartialOrd for CountedKey<'_> {
+        fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+            Some(self.cmp(other))
+        }
+    }
+
+    impl PartialEq for CountedKey<'_> {
+        fn eq(&self, other: &Self) -> bool {
+            self.cmp(other).is_eq()
+        }
+    }
+
+    impl Eq for CountedKey<'_> {}
+
+    impl fmt::Display for CountedKey<'_> {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "key-{}", self.0)
+        }
+    }
 
     fn selector(expressions: &[(&str, &str, &[&str])]) -> Result<Selector, InvalidSelector> {
         Selector::new(
@@ -231,6 +288,21 @@ mod tests {
             );
         }
         assert!(selector(&[("a", "In", &["1", "2"]), ("a", "NotIn", &["1"])]).is_ok());
+    }
+
+    #[test]
+    fn a_selector_with_many_keys_is_compiled_in_few_steps() {
+        const KEYS: usize = 10_000;
+        let compared = Cell::new(0);
+        let requirements = |last| {
+            (0..KEYS)
+                .map(|key| (CountedKey(key, &compared), &Requirement::DoesNotExist))
+                .chain([(CountedKey(KEYS - 1, &compared), last)])
+        };
+        check(requirements(&Requirement::DoesNotExist)).unwrap();
+        assert!((KEYS..100 * KEYS).contains(&compared.get()), "{}", compared.get());
+        let error = check(requirements(&Requirement::Exists)).unwrap_err();
+        assert!(error.to_string().contains("label key-9999 would have"), "{error}");
     }
 
     #[test]
