@@ -81,6 +81,8 @@ struct AttachedStream {
     calls: mpsc::Sender<v1::AttachResponse>,
     /// Calls without an answer; `None` once the stream has ended.
     waiting: Mutex<Option<HashMap<u64, oneshot::Sender<v1::HandleResponse>>>>,
+    /// The calls that have timed out since the last answer.
+    unanswered: AtomicUsize,
 }
 
 impl AttachedStreams {
@@ -131,7 +133,8 @@ impl AttachedStreams {
     pub(crate) fn attach(self: &Arc<Self>) -> Result<Attachment, AttachError> {
         let (calls, calls_out) = mpsc::channel(CALL_BUFFER);
         let (answers_in, answers) = mpsc::channel(ANSWER_BUFFER);
-        let stream = Arc::new(AttachedStream { calls, waiting: Mutex::new(Some(HashMap::new())) });
+        let waiting = Mutex::new(Some(HashMap::new()));
+        let stream = Arc::new(AttachedStream { calls, waiting, unanswered: AtomicUsize::default() });
         stream.send(Message::Attached(v1::Attached {}));
         {
             let mut streams = self.streams.lock();
@@ -165,8 +168,11 @@ impl AttachedStreams {
             };
             let Some(v1::AttachAnswer { call_id, response }) = answer else { break };
             match stream.take(call_id) {
-                // An answer without a response has no outcome. The caller reports that.
-                Some(waits) => drop(waits.send(response.unwrap_or_default())),
+                Some(waits) => {
+                    stream.unanswered.store(0, Ordering::Relaxed);
+                    // An answer without a response has no outcome. The caller reports that.
+                    drop(waits.send(response.unwrap_or_default()));
+                }
                 None => self.metrics.ignored(&self.hook),
             }
         }
@@ -189,32 +195,35 @@ impl AttachedStreams {
         traceparent: String,
         timeout: Duration,
     ) -> Result<v1::HandleResponse, CallFailure> {
-        let asked = async {
-            for _ in 0..MAX_STREAM_CHANGES {
-                let mut call = self.send(&request, &traceparent)?;
-                if let Ok(response) = (&mut call.answer).await {
-                    return Ok(response);
+        let until = tokio::time::Instant::now() + timeout;
+        for _ in 0..MAX_STREAM_CHANGES {
+            let mut call = self.send(&request, &traceparent)?;
+            match tokio::time::timeout_at(until, &mut call.answer).await {
+                Ok(Ok(response)) => return Ok(response),
+                // The stream has ended.
+                Ok(Err(_)) => {}
+                Err(_) => {
+                    call.stream.unanswered.fetch_add(1, Ordering::Relaxed);
+                    return Err(CallFailure::answer(format!(
+                        "the attached hook system gave no answer within {timeout:?} (spec.callTimeoutMilliseconds)"
+                    )));
                 }
             }
-            Err(CallFailure::answer("the hook system's streams ended, one after the other, before an answer"))
-        };
-        tokio::time::timeout(timeout, asked).await.unwrap_or_else(|_| {
-            Err(CallFailure::answer(format!(
-                "the attached hook system gave no answer within {timeout:?} (spec.callTimeoutMilliseconds)"
-            )))
-        })
+        }
+        Err(CallFailure::answer("the hook system's streams ended, one after the other, before an answer"))
     }
 
-    /// Sends the call to the stream with the fewest open calls.
+    /// Sends the call to the stream that has left the fewest calls unanswered. Of these, to the one with the fewest open
+    /// calls.
     fn send(&self, request: &v1::HandleRequest, traceparent: &str) -> Result<StreamCall, CallFailure> {
-        let mut streams: Vec<(usize, Arc<AttachedStream>)> = {
+        let mut streams: Vec<((usize, usize), Arc<AttachedStream>)> = {
             let streams = self.streams.lock();
-            streams.iter().map(|stream| (stream.open(), stream.clone())).collect()
+            streams.iter().map(|stream| (stream.load(), stream.clone())).collect()
         };
         if streams.is_empty() {
             return Err(self.not_attached());
         }
-        streams.sort_by_key(|(open, _)| *open);
+        streams.sort_by_key(|(load, _)| *load);
         let limit = self.limit.load(Ordering::Relaxed);
         let call_id = self.last_call.fetch_add(1, Ordering::Relaxed) + 1;
         for (_, stream) in streams {
@@ -238,8 +247,10 @@ impl AttachedStreams {
 }
 
 impl AttachedStream {
-    fn open(&self) -> usize {
-        self.waiting.lock().as_ref().map_or(0, HashMap::len)
+    /// Returns the number of calls that have timed out since the last answer, and that of open calls.
+    fn load(&self) -> (usize, usize) {
+        let open = self.waiting.lock().as_ref().map_or(0, HashMap::len);
+        (self.unanswered.load(Ordering::Relaxed), open)
     }
 
     fn take(&self, call_id: u64) -> Option<oneshot::Sender<v1::HandleResponse>> {

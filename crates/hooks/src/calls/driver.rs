@@ -29,9 +29,18 @@ pub(crate) enum HookTransport {
 }
 
 impl HookTransport {
+    /// Finds out whether the hook can be connected to.
     async fn probe(&self) -> Result<(), CallFailure> {
         match self {
             HookTransport::Endpoint(client) => client.probe().await,
+            HookTransport::Attached(streams) => streams.probe(),
+        }
+    }
+
+    /// Finds out whether a hook that was unreachable has recovered.
+    async fn has_recovered(&self) -> Result<(), CallFailure> {
+        match self {
+            HookTransport::Endpoint(client) => client.has_recovered().await,
             HookTransport::Attached(streams) => streams.probe(),
         }
     }
@@ -82,7 +91,7 @@ impl HookDriver {
         let name = self.registered.hook.name.as_str();
         let mut running: FuturesUnordered<BoxFuture<'_, FinishedTask>> = FuturesUnordered::new();
         self.table.lock().began(name);
-        running.push(self.probe().boxed());
+        running.push(async { FinishedTask::Probe(self.line.probe().await) }.boxed());
         loop {
             let next = self.table.lock().next(name, Instant::now());
             let until = match next {
@@ -91,7 +100,8 @@ impl HookDriver {
                     continue;
                 }
                 NextStep::Probe => {
-                    running.push(self.probe().boxed());
+                    let probe = async { FinishedTask::Probe(self.line.has_recovered().await) };
+                    running.push(probe.boxed());
                     continue;
                 }
                 NextStep::Wait(until) => until,
@@ -102,10 +112,6 @@ impl HookDriver {
                 () = sleep_until(until) => {}
             }
         }
-    }
-
-    async fn probe(&self) -> FinishedTask {
-        FinishedTask::Probe(self.line.probe().await)
     }
 
     async fn call(&self, call: HookCall) -> FinishedTask {

@@ -71,8 +71,8 @@ impl EndpointClient {
         Ok(())
     }
 
-    /// Connects and waits for the answer to one request. The server need not know the method that is called.
-    pub(crate) async fn check(&self) -> Result<(), CallFailure> {
+    /// Connects and returns the code of the answer to one request. The server need not know the method that is called.
+    pub(crate) async fn check(&self) -> Result<Code, CallFailure> {
         self.probe().await?;
         let mut client = tonic::client::Grpc::new(self.connection()?.channel);
         let request = async {
@@ -83,13 +83,27 @@ impl EndpointClient {
                 client.unary(Request::new(()), method, codec).await;
             match answer {
                 // A status that the server sent has no source.
-                Err(status) => status.source().map_or(Ok(()), |source| Err(self.no_connection(source))),
-                Ok(_) => Ok(()),
+                Err(status) => {
+                    status.source().map_or(Ok(status.code()), |source| Err(self.no_connection(source)))
+                }
+                Ok(_) => Ok(Code::Ok),
             }
         };
         match tokio::time::timeout(self.call_timeout, request).await {
             Ok(result) => result,
             Err(_) => Err(self.no_connection(&TimedOut(self.call_timeout))),
+        }
+    }
+
+    /// Finds out whether a server that did not answer does so again.
+    pub(crate) async fn has_recovered(&self) -> Result<(), CallFailure> {
+        match self.check().await? {
+            Code::Ok
+            | Code::Unimplemented
+            | Code::NotFound
+            | Code::Unauthenticated
+            | Code::PermissionDenied => Ok(()),
+            code => Err(CallFailure::answer(format!("{} answered {code:?} to a check", self.endpoint.url))),
         }
     }
 
@@ -206,13 +220,13 @@ impl EndpointClient {
         let text = format!("{url} answered {:?}: {}", status.code(), status.message());
         match status.code() {
             Code::Unimplemented => {
-                CallFailure::answer(format!("{text}; does a podward.v1.HookHandler listen there?"))
+                CallFailure::refused(format!("{text}; does a podward.v1.HookHandler listen there?"))
             }
             Code::Unauthenticated | Code::PermissionDenied => {
                 if let Some(token) = &self.token {
                     token.refused();
                 }
-                CallFailure::answer(format!(
+                CallFailure::refused(format!(
                     "{text}; the hook server refuses Podward's token (its audience must be podward.io/hooks/<hook>) or \
                      client certificate"
                 ))

@@ -38,6 +38,6 @@ impl HookProbe {
     pub async fn probe(&self, server: &podward_api::Endpoint, is_guarded: bool) -> Result<(), String> {
         let client =
             EndpointClient::new(endpoint(server, is_guarded)?, PROBE_TIMEOUT, self.credentials.clone(), None);
-        client.check().await.map_err(|failure| failure.text)
+        client.check().await.map(drop).map_err(|failure| failure.text)
     }
 }

@@ -69,18 +69,30 @@ impl CircuitBreaker {
     /// A connection was made without a call. Closes the circuit breaker if a missing connection opened it, and returns
     /// true then.
     pub(crate) fn connected(&mut self) -> bool {
-        match &self.broken {
-            Some(broken) if broken.kind == CallFailureKind::Connection => self.answered(),
+        match self.broken.as_ref().map(|broken| broken.kind) {
+            Some(CallFailureKind::Attaching | CallFailureKind::Connection) => self.answered(),
             _ => false,
+        }
+    }
+
+    /// The hook has answered a check that is no question. Closes the circuit breaker and returns true if it was open,
+    /// unless the hook has refused calls: only a question shows whether it still does.
+    pub(crate) fn checked(&mut self) -> bool {
+        match self.broken.as_ref().map(|broken| broken.kind) {
+            Some(CallFailureKind::Refused) | None => false,
+            Some(_) => self.answered(),
         }
     }
 
     /// A call has failed. Returns true if the hook has become unreachable.
     pub(crate) fn failed(&mut self, was_probe: bool, failure: &CallFailure, now: Instant) -> bool {
-        self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
+        if failure.kind != CallFailureKind::Attaching {
+            self.failed_in_a_row = self.failed_in_a_row.saturating_add(1);
+        }
         self.unreachable_in_a_row = match failure.kind {
             CallFailureKind::Question => 0,
-            CallFailureKind::Connection | CallFailureKind::Answer => {
+            CallFailureKind::Attaching => self.unreachable_in_a_row,
+            CallFailureKind::Connection | CallFailureKind::Answer | CallFailureKind::Refused => {
                 self.unreachable_in_a_row.saturating_add(1)
             }
         };
@@ -177,6 +189,21 @@ mod tests {
         assert!(circuit.is_given_up() && !circuit.connected(), "a connection is not what was missing");
         assert!(circuit.answered());
         assert_eq!((circuit.admits(now, 0, false), circuit.is_given_up()), (CircuitAdmission::All, false));
+    }
+
+    #[test]
+    fn only_an_answer_closes_it_after_a_refusal() {
+        let (mut circuit, now) = (CircuitBreaker::default(), Instant::now());
+        for failure in [CallFailure::answer("timeout"), CallFailure::refused("who are you?")] {
+            let is_refused = failure.kind == CallFailureKind::Refused;
+            for _ in 0..MAX_FAILURES {
+                circuit.failed(false, &failure, now);
+            }
+            assert_eq!(circuit.error(), Some(failure.text.as_str()));
+            assert!(!circuit.connected());
+            assert_eq!(circuit.checked(), !is_refused, "{failure:?}");
+            assert_eq!(circuit.answered(), is_refused);
+        }
     }
 
     #[test]

@@ -15,10 +15,14 @@ pub struct CallFailure {
 /// The step at which a call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallFailureKind {
+    /// No hook system is attached yet, and it has some time left to attach.
+    Attaching,
     /// The connection could not be made.
     Connection,
-    /// The hook did not answer, or rejects every call.
+    /// The hook did not answer.
     Answer,
+    /// The hook server rejects every call of Podward.
+    Refused,
     /// The hook failed at this question. Other questions may succeed.
     Question,
 }
@@ -30,6 +34,10 @@ impl CallFailure {
 
     pub(crate) fn answer(text: impl Into<String>) -> Self {
         CallFailure { kind: CallFailureKind::Answer, text: cut(text.into()) }
+    }
+
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        CallFailure { kind: CallFailureKind::Refused, text: cut(text.into()) }
     }
 
     pub(crate) fn question(text: impl Into<String>) -> Self {

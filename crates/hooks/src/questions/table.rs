@@ -233,9 +233,7 @@ impl QuestionTable {
     pub(crate) fn register(&mut self, registered: &Arc<RegisteredHook>) -> Arc<Notify> {
         let name = &registered.hook.name;
         let state = self.hooks.entry(name.clone()).or_default();
-        state.registered = Some(registered.clone());
-        state.tried = false;
-        state.queue.restart(registered.max_concurrent_calls);
+        state.restart(registered.clone());
         self.out.hooks.push(name.clone());
         if let HookConnection::Invalid(_) = registered.connection {
             // No driver will try it.

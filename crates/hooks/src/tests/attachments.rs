@@ -100,6 +100,21 @@ async fn a_subscriber_that_does_not_read_is_skipped() {
 }
 
 #[tokio::test]
+async fn a_stream_that_does_not_answer_is_asked_after_one_that_does() {
+    let spec = json!({"attachment": {}, "callTimeoutMilliseconds": 100});
+    let mut fixture = Fixture::with(&[hook("bridge", spec)], &[]).await;
+    // It reads its calls and answers none.
+    let mut hangs = attached(&fixture).await;
+    let reads = tokio::spawn(async move { while hangs.calls.recv().await.is_some() {} });
+    let mut works = attached(&fixture).await;
+    fixture.hook_calls.ask(&pod("a"), &[question("bridge")]);
+    let asked = call(&mut works).await;
+    answer(&works, asked.call_id, "by the other").await;
+    assert_eq!(fixture.ask_until_done(&pod("a"), &question("bridge")).await, "by the other");
+    assert!(!reads.is_finished(), "its stream has not ended");
+}
+
+#[tokio::test]
 async fn an_open_stream_has_room_for_more_calls_when_the_hook_allows_them() {
     let spec = |calls: usize| json!({"attachment": {}, "maxConcurrentCalls": calls, "callTimeoutMilliseconds": 60_000});
     let mut fixture = Fixture::with(&[hook("bridge", spec(1))], &[]).await;

@@ -10,6 +10,7 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 
@@ -200,6 +201,29 @@ async fn a_slow_hook_is_waited_for() {
             pods.iter().all(|pod| is_done(fixture, pod))
         })
         .await;
+}
+
+/// A server that stops to answer, and answers again when no question waits for it any more.
+#[tokio::test]
+async fn a_hook_that_answers_again_is_reachable_without_a_question() {
+    let (up, is_up) = watch::channel(false);
+    let router = axum::Router::new().fallback(move || {
+        let mut is_up = is_up.clone();
+        async move {
+            is_up.wait_for(|is_up| *is_up).await.unwrap();
+            // It does not know the method.
+            [("content-type", "application/grpc"), ("grpc-status", "12")]
+        }
+    });
+    let server = HookServer::start_web(router).await;
+    let spec = json!({"failurePolicy": "Ignore", "callTimeoutMilliseconds": 100});
+    let mut fixture = Fixture::with(&[server.hook("lb", spec)], &[]).await;
+    let detail = fixture.ask_until_done(&pod("a"), &question("lb")).await;
+    assert!(detail.contains("no answer"), "{detail}");
+    fixture.hook_calls.ask(&pod("a"), &[]);
+    fixture.api.status("lb", |status| condition(status, "Reachable") == "False").await;
+    up.send(true).unwrap();
+    fixture.api.status("lb", |status| condition(status, "Reachable") == "True").await;
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! The state of one hook in the question table.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use podward_core::hooks::FailurePolicy;
@@ -8,9 +9,14 @@ use tokio::sync::Notify;
 
 use super::output::TableOutput;
 use crate::metrics::HookMetrics;
+use crate::questions::failure::{CallFailure, CallFailureKind};
 use crate::questions::queue::QuestionQueue;
 use crate::questions::stats::CallStats;
 use crate::registration::registered::{HookConnection, RegisteredHook};
+
+/// The time that a hook system has to attach after Podward has begun to call it, for example because another replica
+/// leads now. Until then its absence does not count as a failed attempt.
+pub(super) const TIME_TO_ATTACH: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Default)]
 pub(super) struct HookState {
@@ -22,6 +28,8 @@ pub(super) struct HookState {
     pub(super) open: usize,
     /// True if a call or a probe has ended since the hook was registered.
     pub(super) tried: bool,
+    /// When the time to attach ends. `None` before the first call or probe has ended.
+    attach_by: Option<Instant>,
     /// Notified when the driver may have something to do.
     pub(super) wakeup: Arc<Notify>,
 }
@@ -48,11 +56,31 @@ impl HookState {
         }
     }
 
-    /// True if the hook system connects to Podward.
-    pub(super) fn connects(&self) -> bool {
-        self.registered
+    /// Begins anew with another registration.
+    pub(super) fn restart(&mut self, registered: Arc<RegisteredHook>) {
+        self.queue.restart(registered.max_concurrent_calls);
+        self.registered = Some(registered);
+        (self.tried, self.attach_by) = (false, None);
+    }
+
+    /// Notes the end of a call or a probe, and returns its result. That a hook system is not attached is another failure
+    /// while it has time left to attach.
+    pub(super) fn noted<T>(
+        &mut self,
+        result: Result<T, CallFailure>,
+        now: Instant,
+    ) -> Result<T, CallFailure> {
+        let attach_by = *self.attach_by.get_or_insert(now + TIME_TO_ATTACH);
+        let connects = self
+            .registered
             .as_ref()
-            .is_some_and(|registered| matches!(registered.connection, HookConnection::Attachment))
+            .is_some_and(|registered| matches!(registered.connection, HookConnection::Attachment));
+        result.map_err(|failure| match failure.kind {
+            CallFailureKind::Connection if connects && now < attach_by => {
+                CallFailure { kind: CallFailureKind::Attaching, ..failure }
+            }
+            _ => failure,
+        })
     }
 
     pub(super) fn ignores_failures(&self) -> bool {

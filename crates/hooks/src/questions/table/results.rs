@@ -7,7 +7,7 @@ use podward_core::hooks::{Evidence, EvidenceLevel, HookAnswer};
 use podward_runtime::retry::{IDLE_PEER, delay_after, spread};
 
 use super::QuestionTable;
-use crate::questions::circuit_breaker::MAX_FAILURES;
+use crate::questions::circuit_breaker::{CircuitBreaker, MAX_FAILURES};
 use crate::questions::failure::{CallFailure, CallFailureKind};
 use crate::questions::queue::{QuestionId, QuestionState};
 use crate::questions::reply::{HookReply, after_rejection};
@@ -29,7 +29,7 @@ impl QuestionTable {
         let entry = self.questions.get(&id).filter(|entry| entry.attempt == attempt);
         let was_probe = entry.is_some_and(|entry| entry.place == (QuestionState::InFlight { probe: true }));
         let is_open = entry.is_some_and(|entry| matches!(entry.place, QuestionState::InFlight { .. }));
-        match result {
+        match result.map(|result| state.noted(result, now)) {
             None => {}
             Some(Ok(reply)) => {
                 state.tried = true;
@@ -79,7 +79,9 @@ impl QuestionTable {
 
     fn not_replied(&mut self, id: QuestionId, failure: &CallFailure, now: Instant) {
         let Some(entry) = self.questions.get_mut(&id) else { return };
-        entry.failures = entry.failures.saturating_add(1);
+        if failure.kind != CallFailureKind::Attaching {
+            entry.failures = entry.failures.saturating_add(1);
+        }
         let Some(state) = self.hooks.get(&entry.question.hook) else { return };
         if state.ignores_failures() && entry.failures >= MAX_FAILURES {
             return self.put(id, assumed(&failure.text), None);
@@ -147,22 +149,31 @@ impl QuestionTable {
     pub(crate) fn probed(&mut self, hook: &str, result: Result<(), CallFailure>, now: Instant) {
         let Some(state) = self.hooks.get_mut(hook) else { return };
         state.queue.ended();
-        self.connection(hook, result, now);
+        // Questions show better than a probe whether the hook answers, if there are any.
+        let close = if state.open == 0 { CircuitBreaker::checked } else { CircuitBreaker::connected };
+        self.reached(hook, result, close, now);
     }
 
-    /// Handles a change of the connection.
+    /// Handles a new stream of a hook system, or the end of its last one.
     pub(crate) fn connection(&mut self, hook: &str, result: Result<(), CallFailure>, now: Instant) {
+        self.reached(hook, result, CircuitBreaker::answered, now);
+    }
+
+    /// Handles the attempt to reach a hook without a question. If it was reached, `close` closes the circuit breaker, or
+    /// returns false.
+    fn reached(
+        &mut self,
+        hook: &str,
+        result: Result<(), CallFailure>,
+        close: fn(&mut CircuitBreaker) -> bool,
+        now: Instant,
+    ) {
         let Some(state) = self.hooks.get_mut(hook) else { return };
         state.tried = true;
         self.out.hooks.push(hook.to_owned());
-        match result {
+        match state.noted(result, now) {
             Ok(()) => {
-                // A new stream closes the circuit breaker. A new connection to an endpoint only repairs a missing
-                // connection.
-                let connects = state.connects();
-                let circuit = &mut state.queue.circuit;
-                let is_back = if connects { circuit.answered() } else { circuit.connected() };
-                if is_back {
+                if close(&mut state.queue.circuit) {
                     state.stats.last_error = None;
                     self.recovered(hook);
                 }

@@ -1,3 +1,5 @@
+mod attaching;
+
 use std::time::Duration;
 
 use podward_core::UnixNanos;
@@ -9,7 +11,7 @@ use serde_json::json;
 use super::*;
 use crate::questions::failure::CallFailure;
 use crate::questions::reply::HookReply;
-use crate::registration::registered::HookConnection;
+use crate::registration::registered::{HookConnection, HookEndpoint};
 
 fn pod(uid: &str) -> Arc<CachedPod> {
     let metadata = json!({"name": format!("pod-{uid}"), "namespace": "shop", "uid": uid});
@@ -45,12 +47,17 @@ fn registered(name: &str, failure_policy: FailurePolicy, max_concurrent_calls: u
         prepare_timing: GateTiming::AfterGate,
         complete_timing: GateTiming::BeforeGate,
     };
-    let call_timeout = Duration::from_secs(1);
+    let endpoint = HookEndpoint {
+        url: "https://lb:1".to_owned(),
+        ca_certificates: String::new(),
+        server_name: "lb".to_owned(),
+        is_guarded: false,
+    };
     Arc::new(RegisteredHook {
         hook,
-        connection: HookConnection::Attachment,
+        connection: HookConnection::Endpoint(endpoint),
         max_concurrent_calls,
-        call_timeout,
+        call_timeout: Duration::from_secs(1),
     })
 }
 
