@@ -1,0 +1,136 @@
+//! Readiness gates, and endpoints of Services.
+
+use podward_diagnosis::Case;
+use podward_diagnosis::pod::diagnose;
+use podward_diagnosis::traffic::{self, ServiceEndpoint};
+use serde_json::json;
+
+use super::{first, now, ready, ready_node, snapshot};
+
+#[test]
+fn gates_of_load_balancers_have_owners() {
+    let gate = "target-health.elbv2.k8s.aws/k8s-shop-web";
+    let pod = json!({
+        "metadata": {},
+        "spec": {"nodeName": "n1", "containers": [], "readinessGates": [{"conditionType": gate}]},
+        "status": {"phase": "Running", "conditions": [
+            {"type": "ContainersReady", "status": "True", "lastTransitionTime": "2026-01-01T09:50:00Z"},
+            {"type": "Ready", "status": "False"},
+        ]},
+    });
+    let (case, line, evidence) = first(json!({"pod": pod, "node": ready_node()}));
+    assert_eq!(case, Case::ReadinessGateMissing);
+    assert!(
+        line.contains("was never written, which the AWS Load Balancer Controller does (10 min)"),
+        "{line}"
+    );
+    assert!(
+        line.ends_with("next: kubectl -n kube-system logs deployment/aws-load-balancer-controller"),
+        "{line}"
+    );
+    assert_eq!(evidence, ["nobody has written the condition"]);
+}
+
+#[test]
+fn gates_of_clone_sets_are_written_by_one_of_two_controllers() {
+    let told = |gate: &str, manager: Option<&str>| {
+        let mut pod = json!({
+            "metadata": {},
+            "spec": {"nodeName": "n1", "containers": [], "readinessGates": [{"conditionType": gate}]},
+            "status": {"phase": "Running", "conditions": [{"type": "ContainersReady", "status": "True"}]},
+        });
+        if let Some(manager) = manager {
+            let mut fields = json!({"f:status": {"f:conditions": {}}});
+            fields["f:status"]["f:conditions"][format!("k:{{\"type\":\"{gate}\"}}")] =
+                json!({"f:status": {}});
+            pod["metadata"] = json!({"managedFields": [{"manager": manager, "fieldsV1": fields}]});
+            let conditions = pod["status"]["conditions"].as_array_mut().unwrap();
+            conditions.push(json!({"type": gate, "status": "False"}));
+        }
+        first(json!({"pod": pod, "node": ready_node()})).1
+    };
+    let kruise = "kubectl -n kruise-system logs deployment/kruise-controller-manager";
+    let podward = "kubectl -n podward-system logs -l app.kubernetes.io/name=cloneset-controller --tail=-1";
+    for gate in ["InPlaceUpdateReady", "KruisePodReady"] {
+        for (manager, owner, next) in [
+            ("podward-cloneset-controller", "Podward's cloneset-controller", podward),
+            ("kruise-manager", "OpenKruise", kruise),
+            ("other", "other", "kubectl -n shop get pod web -o yaml --show-managed-fields"),
+        ] {
+            let line = format!("its readiness gate {gate} is False, which {owner} sets; next: {next}");
+            assert_eq!(told(gate, Some(manager)), line);
+        }
+        let line = told(gate, None);
+        let words = "was never written, which OpenKruise or Podward's cloneset-controller does";
+        assert!(line.contains(words) && !line.contains("kruise-system"), "{line}");
+    }
+    // A gate with the domain of its owner has no other owner.
+    let line = told("target-health.elbv2.k8s.aws/web", Some("controller"));
+    assert!(line.contains("is False, which the AWS Load Balancer Controller sets"), "{line}");
+}
+
+#[test]
+fn a_ready_pod_that_a_slice_does_not_list_as_ready_is_a_cause() {
+    let slice = |ready: bool| {
+        json!([{
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}, "targetRef": {"uid": "u1"}}],
+        }])
+    };
+    let (case, line, _) = first(json!({
+        "pod": ready(&json!({})), "slices": slice(false), "node": ready_node(),
+    }));
+    assert_eq!(case, Case::Traffic);
+    assert!(
+        line.starts_with("is Ready, and EndpointSlice web-1 of Service web lists it as not ready"),
+        "{line}"
+    );
+    let service = json!([{"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}}}]);
+    let (case, line, _) = first(json!({
+        "pod": ready(&json!({"app": "web"})), "services": service, "node": ready_node(),
+    }));
+    assert_eq!(case, Case::Traffic);
+    assert!(line.starts_with("is Ready, and no EndpointSlice of Service web lists it; next: "), "{line}");
+    let in_order = json!({"pod": ready(&json!({})), "slices": slice(true), "node": ready_node()});
+    let in_order = snapshot(in_order);
+    assert_eq!(diagnose(&in_order, None), []);
+    let [ServiceEndpoint { service, ready: true, serving: true, terminating: false, .. }] =
+        &traffic::endpoints(&in_order)[..]
+    else {
+        panic!("{:?}", traffic::endpoints(&in_order))
+    };
+    assert_eq!(service, "web");
+}
+
+#[test]
+fn a_pod_that_is_not_ready_and_listed_as_ready_is_told_unless_its_service_wants_it() {
+    let gate = json!([{"conditionType": "example.com/balancer"}]);
+    let pod = json!({
+        "metadata": {}, "spec": {"nodeName": "n1", "containers": [], "readinessGates": gate},
+        "status": {"phase": "Running", "podIP": "10.0.0.1", "conditions": [
+            {"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False"},
+        ]},
+    });
+    let labels = json!({
+        "kubernetes.io/service-name": "mesh", "endpointslice.kubernetes.io/managed-by": "mesh.example.com",
+    });
+    // The endpoint has no reference to the pod.
+    let slices = json!([{
+        "metadata": {"name": "by-hand", "labels": labels}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.1"]}],
+    }]);
+    let told = |publishes: bool| {
+        let spec = json!({"publishNotReadyAddresses": publishes});
+        let services = json!([{"metadata": {"name": "mesh"}, "spec": spec}]);
+        let snapshot =
+            snapshot(json!({"pod": pod, "slices": slices, "services": services, "node": ready_node()}));
+        diagnose(&snapshot, None)
+    };
+    let causes = told(false);
+    let cases: Vec<Case> = causes.iter().map(|cause| cause.case).collect();
+    assert_eq!(cases, [Case::ReadinessGateMissing, Case::Traffic]);
+    let words = "is not Ready, and EndpointSlice by-hand of Service mesh, which mesh.example.com manages, lists it as ready, \
+                 so that it gets traffic; next: kubectl -n shop get endpointslice by-hand -o yaml";
+    assert_eq!(causes[1].line(now()), words);
+    assert_eq!(told(true).len(), 1);
+}
