@@ -44,7 +44,11 @@ impl Receipt {
             Receipt::SameServer => proxy.rules_state(changed),
             Receipt::Received(at) => {
                 let later = |change: EndpointChange| EndpointChange { seen: change.seen.max(at), ..change };
-                proxy.rules_state(&changed.map(|change| change.map(later)))
+                match proxy.rules_state(&changed.map(|change| change.map(later))) {
+                    // That it has received the change is known from the canary.
+                    RulesState::Unconfirmed(_) => RulesState::Written,
+                    other => other,
+                }
             }
             Receipt::Unknown(why) => match proxy.rules_state(changed) {
                 RulesState::Written => RulesState::Unconfirmed(why.into()),

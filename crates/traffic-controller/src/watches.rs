@@ -41,6 +41,10 @@ pub(crate) trait IndexedObject: WatchedObject {
     fn remove(key: &ObjectKey, index: &mut EndpointIndex, now: UnixNanos);
     /// Removes all objects that are not in `listed`, the keys of a complete list.
     fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos);
+    /// Records that the watch is interrupted: the objects in the index may be out of date until they are listed again.
+    fn interrupt(index: &mut EndpointIndex, _now: UnixNanos) {
+        index.set_interrupted(Self::KIND, true);
+    }
 }
 
 impl IndexedObject for SliceObject {
@@ -101,6 +105,10 @@ impl<K: RouteKind> IndexedObject for RouteObject<K> {
     fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos) {
         index.retain_routes::<K>(listed, now);
     }
+
+    fn interrupt(index: &mut EndpointIndex, _: UnixNanos) {
+        index.forget_routes::<K>();
+    }
 }
 
 impl IndexedObject for NamespaceObject {
@@ -114,6 +122,10 @@ impl IndexedObject for NamespaceObject {
 
     fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
         index.retain_namespaces(listed);
+    }
+
+    fn interrupt(index: &mut EndpointIndex, _: UnixNanos) {
+        index.forget_namespaces();
     }
 }
 
@@ -132,6 +144,10 @@ impl IndexedObject for ApiServerLease {
 
     fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos) {
         index.set_api_servers(listed, now);
+    }
+
+    fn interrupt(index: &mut EndpointIndex, now: UnixNanos) {
+        index.forget_api_servers(now);
     }
 }
 
@@ -159,7 +175,7 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
             let events = watch_stream(objects, selection);
             let began = shared.clock.now();
             let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
-            if K::OPTIONAL && is_missing_kind(error.as_ref()) {
+            if lacks_kind::<K>(error.as_ref()) {
                 K::retain_listed(&HashSet::new(), &mut shared.index.lock(), shared.clock.now());
                 shared.notify_changed();
                 listed.set(true);
@@ -177,6 +193,11 @@ pub(crate) async fn watch_kind<K: IndexedObject>(
         }
     };
     stop.run_until_cancelled(work).await;
+}
+
+/// Returns true if a list failed because the cluster does not have the kind `K`, which is normal.
+fn lacks_kind<K: WatchedObject>(error: Option<&watcher::Error>) -> bool {
+    K::OPTIONAL && is_missing_kind(error)
 }
 
 /// Returns true if a list failed because the API server does not have the kind.
@@ -212,8 +233,11 @@ async fn follow<K: IndexedObject>(
         let event = match events.try_next().await {
             Ok(Some(event)) => event,
             ended => {
-                shared.index.lock().set_interrupted(K::KIND, true);
-                return ended.err();
+                let error = ended.err();
+                if !lacks_kind::<K>(error.as_ref()) {
+                    K::interrupt(&mut shared.index.lock(), shared.clock.now());
+                }
+                return error;
             }
         };
         let now = shared.clock.now();
@@ -285,86 +309,4 @@ pub(crate) async fn sweep(shared: Arc<SharedIndex>, metrics: Arc<TrafficMetrics>
 }
 
 #[cfg(test)]
-mod tests {
-    use futures::{StreamExt, stream};
-    use podward_runtime::admin::Readiness;
-    use serde_json::json;
-
-    use super::*;
-    use crate::clock::Clock;
-
-    fn node() -> NodeObject {
-        serde_json::from_value(json!({"metadata": {"name": "n1"}})).unwrap()
-    }
-
-    #[test]
-    fn only_a_kind_that_does_not_exist_is_missing() {
-        let failed = |code| {
-            let status = kube::core::Status { code, ..kube::core::Status::default() };
-            watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)))
-        };
-        assert!(is_missing_kind(Some(&failed(404))));
-        assert!(!is_missing_kind(Some(&failed(403))) && !is_missing_kind(Some(&failed(500))));
-        assert!(!is_missing_kind(None));
-    }
-
-    #[tokio::test]
-    async fn the_index_says_that_a_watch_is_interrupted_until_it_has_listed_all_objects() {
-        let (shared, metrics) = (SharedIndex::new(Clock::start()), TrafficMetrics::new());
-        let listed = Readiness::default().condition("nodes");
-        let interrupted = || shared.index.lock().interrupted();
-        let run = async |events: Vec<Event<NodeObject>>, end: Option<watcher::Error>| {
-            let seen = std::cell::RefCell::new(Vec::new());
-            let events = stream::iter(events.into_iter().map(Ok).chain(end.map(Err)));
-            let events = events.inspect(|_| seen.borrow_mut().push(interrupted()));
-            let _ = follow(events, &shared, &metrics, &listed, &mut 0).await;
-            seen.into_inner()
-        };
-        assert_eq!(interrupted(), None, "the handler answers nothing before the first list");
-        let all = || vec![Event::Init, Event::InitApply(node()), Event::InitDone, Event::Apply(node())];
-        assert_eq!(run(all(), Some(watcher::Error::NoResourceVersion)).await, [None; 5]);
-        assert_eq!(interrupted(), Some("Node"));
-        run(vec![Event::Init, Event::InitApply(node())], None).await;
-        assert_eq!(interrupted(), Some("Node"), "the list is incomplete");
-        assert_eq!(run(all(), None).await, [Some("Node"), Some("Node"), Some("Node"), None]);
-    }
-
-    #[test]
-    fn a_watch_whose_changes_are_forgotten_is_restarted_at_once() {
-        let expired = |code| {
-            watcher::Error::WatchError(Box::new(kube::core::Status { code, ..kube::core::Status::default() }))
-        };
-        let long = Duration::from_secs(60);
-        assert_eq!(restart_delay(Some(&expired(410)), 1, long), Duration::ZERO);
-        for delay in [
-            restart_delay(Some(&expired(410)), 1, Duration::from_secs(1)),
-            restart_delay(Some(&expired(410)), 2, long),
-            restart_delay(Some(&expired(500)), 1, long),
-            restart_delay(None, 1, long),
-        ] {
-            assert!(delay >= Duration::from_millis(250), "{delay:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn an_incomplete_list_does_not_change_the_state_of_the_watch() {
-        let (shared, metrics) = (SharedIndex::new(Clock::start()), TrafficMetrics::new());
-        let listed = Readiness::default().condition("nodes");
-        let mut failures = 9;
-        let mut run = async |events: Vec<Event<NodeObject>>| {
-            let broken = Err(watcher::Error::NoResourceVersion);
-            let events = stream::iter(events.into_iter().map(Ok).chain([broken]));
-            let error = follow(events, &shared, &metrics, &listed, &mut failures).await;
-            assert!(error.is_some_and(|error| !is_missing_kind(Some(&error))));
-            (metrics.is_watch_up(NodeObject::KIND), failures)
-        };
-        metrics.set_watch_up(NodeObject::KIND, false);
-        let begun = vec![Event::Init, Event::InitApply(node())];
-        assert_eq!(run(begun.clone()).await, (false, 9));
-        assert_eq!(run(vec![Event::Init, Event::InitDone]).await, (true, 0));
-        // A new list while the watch works does not reset the state.
-        assert_eq!(run(begun).await, (true, 0));
-        metrics.set_watch_up(NodeObject::KIND, false);
-        assert_eq!(run(vec![Event::Apply(node())]).await, (true, 0));
-    }
-}
+mod tests;

@@ -74,6 +74,12 @@ impl EndpointIndex {
         self.api_server_leases = Some(listed.iter().map(|key| Arc::clone(&key.name)).collect());
     }
 
+    /// Records that the Leases of API servers are not known, because their watch is interrupted.
+    pub(crate) fn forget_api_servers(&mut self, now: UnixNanos) {
+        self.remember_api_servers(now);
+        self.api_server_leases = None;
+    }
+
     /// Remembers the number of API servers, before a change that may reduce it.
     pub(super) fn remember_api_servers(&mut self, now: UnixNanos) {
         if let Some(number) = self.counted_api_servers().filter(|number| *number > 1) {

@@ -90,6 +90,11 @@ impl BypassIndex {
         self.listed[K::INDEX] = true;
     }
 
+    /// Records that the objects of the kind are not known, because their watch is interrupted.
+    pub(super) fn forget_routes<K: RouteKind>(&mut self) {
+        self.listed[K::INDEX] = false;
+    }
+
     /// Removes an object. Remembers the Services that it named, without those in `kept`.
     fn remove(&mut self, id: &RouteId, kept: &[ObjectKey], now: UnixNanos) {
         let kept: HashSet<&ObjectKey> = kept.iter().collect();
@@ -132,6 +137,11 @@ impl BypassIndex {
         let names: HashSet<&str> = listed.iter().map(|key| &*key.name).collect();
         self.meshes.retain(|name, _| names.contains(&**name));
         self.namespaces_listed = true;
+    }
+
+    /// Records that the namespaces are not known, because their watch is interrupted.
+    pub(super) fn forget_namespaces(&mut self) {
+        self.namespaces_listed = false;
     }
 
     /// Returns who may send traffic to the pods of `service` past kube-proxy. `mesh` is the label of the Service itself.
@@ -184,7 +194,7 @@ impl BypassIndex {
         let unlisted = unlisted.map(|(kind, _)| kind).or((!self.namespaces_listed).then_some("Namespace"))?;
         Some(format!(
             "proxies that may bypass kube-proxy, because the objects of kind {unlisted} are not known (check the \
-             rights of the traffic-controller)"
+             rights of the traffic-controller, and its watches)"
         ))
     }
 }

@@ -1,6 +1,7 @@
 //! The index itself: how objects are added and removed.
 
 use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(crate) const MAX_PORTS: usize = 500;
 /// The endpoints of one pod.
 #[derive(Debug, Default)]
 pub(super) struct OwnerEntry {
-    /// True if a slice has shown the pod as ready or serving, or may have done so before this process listed it.
+    /// True if a slice has shown the pod as ready or serving, or may have done so before this process last listed it.
     pub(super) may_have_been_sent: bool,
     pub(super) slices: Vec<Arc<ObjectKey>>,
     /// The TCP ports of all slices that list the pod, or did so. At most one more than [`MAX_PORTS`].
@@ -53,8 +54,11 @@ pub(crate) struct EndpointIndex {
     pub(super) last_several_api_servers: Option<(usize, UnixNanos)>,
     /// What bypasses kube-proxy.
     pub(super) bypass: BypassIndex,
-    /// When all slices were listed for the first time.
+    /// When all slices were last listed.
     pub(super) slices_listed_at: Option<UnixNanos>,
+    /// The same, if the watch of slices was interrupted before. All endpoints may have changed meanwhile, even those in
+    /// slices that look the same as before.
+    pub(super) slices_listed_again_at: Option<UnixNanos>,
     /// The kinds in [`NEEDED_KINDS`] whose watch is interrupted.
     interrupted: [bool; NEEDED_KINDS.len()],
 }
@@ -76,9 +80,12 @@ impl EndpointIndex {
             .find_map(|(kind, interrupted)| interrupted.then_some(kind))
     }
 
-    /// Records that a list of all slices is complete. Only the first call has an effect.
+    /// Records that a list of all slices is complete. It is the first, or the watch was interrupted before.
     pub(crate) fn set_slices_listed(&mut self, now: UnixNanos) {
-        self.slices_listed_at.get_or_insert(now);
+        if self.slices_listed_at.replace(now).is_some() {
+            self.slices_listed_again_at = Some(now);
+            self.owners.values_mut().for_each(|entry| entry.may_have_been_sent = true);
+        }
     }
 
     /// Adds or replaces a slice. Returns true if the slice differs from the indexed one.
@@ -101,7 +108,14 @@ impl EndpointIndex {
         };
         let change = origin.change(now);
         let old = self.slices.remove(&id);
-        self.update_owners(&id, old.as_ref(), Some(&slice), origin, change);
+        let path = |slice: &IndexedSlice| (slice.service.clone(), slice.data_path);
+        if old.as_ref().is_some_and(|old| path(old) != path(&slice)) {
+            // The pods leave one Service and join another one.
+            self.update_owners(&id, old.as_ref(), None, origin, change);
+            self.update_owners(&id, None, Some(&slice), origin, change);
+        } else {
+            self.update_owners(&id, old.as_ref(), Some(&slice), origin, change);
+        }
         let service = |slice: &IndexedSlice| Some(ObjectKey::new(&id.namespace, slice.service.as_deref()?));
         if old.as_ref().and_then(service) != service(&slice) {
             old.as_ref().and_then(service).inspect(|service| self.unlink(service, &id));
@@ -282,6 +296,11 @@ impl EndpointIndex {
         self.nodes.iter()
     }
 
+    /// Returns the address of the node `name`, if it is known.
+    pub(super) fn node_address(&self, name: &str) -> Option<IpAddr> {
+        self.nodes.get(name)?.address
+    }
+
     /// Returns all nodes by their names. They do not change with the index.
     pub(crate) fn node_snapshot(&self) -> Arc<HashMap<Arc<str>, IndexedNode>> {
         Arc::clone(&self.nodes)
@@ -307,6 +326,11 @@ impl EndpointIndex {
         self.bypass.retain_routes::<K>(listed, now);
     }
 
+    /// Records that the watch of objects of the kind is interrupted.
+    pub(crate) fn forget_routes<K: RouteKind>(&mut self) {
+        self.bypass.forget_routes::<K>();
+    }
+
     /// Adds or replaces a namespace. Returns true if the index changes.
     pub(crate) fn put_namespace(&mut self, name: &Arc<str>, mesh: Option<&'static str>) -> bool {
         self.bypass.put_namespace(name, mesh)
@@ -320,6 +344,11 @@ impl EndpointIndex {
     /// Removes the namespaces that are not in `listed`.
     pub(crate) fn retain_namespaces(&mut self, listed: &HashSet<ObjectKey>) {
         self.bypass.retain_namespaces(listed);
+    }
+
+    /// Records that the watch of namespaces is interrupted.
+    pub(crate) fn forget_namespaces(&mut self) {
+        self.bypass.forget_namespaces();
     }
 
     /// Returns the number of nodes.

@@ -11,7 +11,7 @@ use super::change::EndpointChange;
 use super::endpoint_index::EndpointIndex;
 use super::object::ObjectKey;
 use super::service::{LocalPolicy, ServiceKind};
-use super::slice::{DataPath, EndpointOwner};
+use super::slice::{DataPath, EndpointOwner, IndexedSlice};
 
 /// The pod that a question is about.
 #[derive(Clone, Debug)]
@@ -53,8 +53,8 @@ pub(crate) struct PodEndpoints {
     pub(crate) left: [Option<EndpointChange>; DataPath::COUNT],
     /// Who sent traffic past kube-proxy to the Services that the pod has left, or may have done so.
     pub(crate) left_bypass: Option<String>,
-    /// When all slices were listed for the first time, if no slice has listed the pod since. The pod may have left a
-    /// slice just before.
+    /// When all slices were last listed, if no slice has listed the pod since this process started. The pod may have left
+    /// a slice just before.
     pub(crate) never_listed_since: Option<UnixNanos>,
     /// True if the pod was never Ready, and no slice has shown it as ready or serving since it was first listed.
     pub(crate) never_sent: bool,
@@ -126,6 +126,10 @@ impl EndpointIndex {
                 let family = AddressFamily::of(*address).index();
                 missing[family] = service.families[family];
             }
+            // Kubernetes adds a pod to no slice of a Service that has other address families.
+            if !pod.addresses.is_empty() && service.families.contains(&true) && !missing.contains(&true) {
+                continue;
+            }
             found.insert(
                 Arc::clone(name),
                 ServiceMembership {
@@ -155,7 +159,12 @@ impl EndpointIndex {
                 *ours = later_change(*ours, theirs);
             }
             for id in &entry.slices {
-                self.add_slice(id, &owner, &mut found);
+                self.add_slice(id, &owner, pod, &mut found);
+            }
+        }
+        if let Some(time) = self.slices_listed_again_at {
+            for change in changed.iter_mut().chain(&mut left).flatten() {
+                *change = change.or_until(time);
             }
         }
         let mut never_listed_since = None;
@@ -163,7 +172,7 @@ impl EndpointIndex {
             never_listed_since = self.slices_listed_at;
             for address in &pod.addresses {
                 changed[AddressFamily::of(*address).index()] =
-                    self.slices_listed_at.map(|seen| EndpointChange { seen, not_before: None });
+                    self.slices_listed_at.map(EndpointChange::undated);
             }
         }
         for (name, membership) in &mut found {
@@ -189,13 +198,30 @@ impl EndpointIndex {
         entries.flat_map(|entry| &entry.ports).chain(&pod.ports).copied().collect()
     }
 
+    /// Returns true if `slice`, which has endpoints of `owner`, lists `pod`. All pods that use the network of their node
+    /// have its address. For them the ports decide, unless the pod or the slice has none.
+    fn lists(&self, slice: &IndexedSlice, id: &ObjectKey, owner: &EndpointOwner, pod: &TargetPod) -> bool {
+        let EndpointOwner::Address(_, address) = owner else { return true };
+        if &*id.namespace == "default" && slice.service.as_deref() == Some("kubernetes") {
+            // These are the addresses of the API servers.
+            return false;
+        }
+        self.node_address(&pod.node) != Some(*address)
+            || pod.ports.is_empty()
+            || slice.ports.is_empty()
+            || slice.ports.iter().any(|port| pod.ports.contains(port))
+    }
+
     fn add_slice(
         &self,
         id: &Arc<ObjectKey>,
         owner: &EndpointOwner,
+        pod: &TargetPod,
         found: &mut BTreeMap<Arc<str>, ServiceMembership>,
     ) {
-        let Some(slice) = self.slices.get(id) else { return };
+        let Some(slice) = self.slices.get(id).filter(|slice| self.lists(slice, id, owner, pod)) else {
+            return;
+        };
         // A slice without the label belongs to no Service, and no proxy uses it.
         let Some(name) = &slice.service else { return };
         let membership = found.entry(Arc::clone(name)).or_insert_with(|| {

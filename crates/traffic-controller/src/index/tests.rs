@@ -10,7 +10,9 @@ use super::service::IndexedService;
 use super::slice::IndexedSlice;
 use super::*;
 
+mod addresses;
 mod former;
+mod interrupted;
 mod namespaces;
 mod ports;
 mod services;
@@ -171,10 +173,7 @@ fn a_change_of_one_pod_is_not_a_change_of_the_others() {
     put(&mut index, "s1", slice("web", &[("a", true, true, false), ("b", true, true, false)]), 1);
     put(&mut index, "s1", slice("web", &[("a", true, true, false), ("b", false, false, false)]), 5);
     assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap().seen, at(1));
-    assert_eq!(
-        index.pod_endpoints(&pod("b")).changed[0].unwrap(),
-        EndpointChange { seen: at(5), not_before: Some(at(4)) }
-    );
+    assert_eq!(index.pod_endpoints(&pod("b")).changed[0].unwrap(), EndpointChange::dated(at(5), at(4)));
     put(&mut index, "s1", slice("web", &[("a", true, true, false)]), 9);
     let gone = index.pod_endpoints(&pod("b"));
     assert_eq!(gone.changed[0].unwrap().seen, at(5), "it was not ready before");
@@ -234,6 +233,23 @@ fn the_missing_address_family_of_a_service_is_known() {
         index.pod_endpoints(&TargetPod { addresses, ..pod("a") }).services[0].missing
     };
     assert_eq!(missing(&index, &["10.0.0.9"]), [false, false], "the pod has no other address");
+    put_service(&mut index, "shop", "six", json!({"selector": {"app": "web"}, "ipFamilies": ["IPv6"]}));
+    put_service(&mut index, "shop", "unknown", json!({"selector": {"app": "web"}}));
+    let selecting = |index: &EndpointIndex, addresses: &[&str]| {
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let endpoints = index.pod_endpoints(&TargetPod { addresses, ..pod("a") });
+        endpoints.services.iter().map(|service| service.key.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        selecting(&index, &["10.0.0.9"]),
+        ["unknown", "web"],
+        "Kubernetes skips a pod without an IPv6 address"
+    );
+    for addresses in [&["fd00::9"][..], &[]] {
+        assert_eq!(selecting(&index, addresses), ["six", "unknown", "web"], "{addresses:?}");
+    }
+    index.remove_service(&ObjectKey::new("shop", "six"), ChangeOrigin::Watched, at(1));
+    index.remove_service(&ObjectKey::new("shop", "unknown"), ChangeOrigin::Watched, at(1));
     let both = ["10.0.0.9", "fd00::9"];
     assert_eq!(missing(&index, &both), [false, true]);
     for (ready, expected) in [(false, [false, true]), (true, [false, false])] {
@@ -257,10 +273,7 @@ fn a_deleted_service_is_a_change_though_its_slices_remain() {
     assert_eq!(index.pod_endpoints(&pod("b")).changed[0].unwrap().seen, at(1), "it received no traffic");
     index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})), ChangeOrigin::Watched, at(1));
     index.retain_services(&HashSet::new(), at(7));
-    assert_eq!(
-        index.pod_endpoints(&pod("a")).changed[0].unwrap(),
-        EndpointChange { seen: at(7), not_before: None }
-    );
+    assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap(), EndpointChange::undated(at(7)));
 }
 
 /// Returns an index in which nothing bypasses kube-proxy.
@@ -461,25 +474,31 @@ fn an_object_that_is_missing_in_a_list_is_a_change() {
     let web = || slice("web", &[("a", true, true, false)]);
     index.put_slice(ObjectKey::new("shop", "s1"), web(), trigger, at(200));
     let change = index.pod_endpoints(&pod("a")).changed[0].unwrap();
-    assert_eq!(change, EndpointChange { seen: at(200), not_before: Some(at(90)) });
+    assert_eq!(change, EndpointChange::dated(at(200), at(90)));
     assert!(
         !index.put_slice(ObjectKey::new("shop", "s1"), web(), trigger, at(300)),
         "the same slice is not a change"
     );
     index.retain_slices(&HashSet::new(), at(400));
     let change = index.pod_endpoints(&pod("a")).changed[0].unwrap();
-    assert_eq!(change, EndpointChange { seen: at(400), not_before: None });
+    assert_eq!(change, EndpointChange::undated(at(400)));
     assert_eq!(index.sizes()[0], 0);
 }
 
 #[test]
-fn the_wait_of_an_unknown_pod_begins_with_the_first_list() {
+fn the_wait_of_an_unknown_pod_begins_with_the_last_list() {
     let mut index = EndpointIndex::default();
     assert_eq!(index.pod_endpoints(&pod("a")).changed, [None; 2]);
-    index.set_slices_listed(at(7));
-    index.set_slices_listed(at(9));
-    let changed = index.pod_endpoints(&pod("a")).changed;
-    assert_eq!(changed, [Some(EndpointChange { seen: at(7), not_before: None }), None]);
+    for time in [7, 9] {
+        index.set_slices_listed(at(time));
+        let endpoints = index.pod_endpoints(&pod("a"));
+        assert_eq!(endpoints.changed, [Some(EndpointChange::undated(at(time))), None]);
+        assert_eq!(
+            endpoints.never_listed_since,
+            Some(at(time)),
+            "it may have left a slice since the last list"
+        );
+    }
 }
 
 #[test]

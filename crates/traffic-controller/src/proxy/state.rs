@@ -133,6 +133,7 @@ impl KubeProxyState {
                 RulesState::Written => {}
                 // `Pending` says that kube-proxy works. It takes precedence over the states where this is unknown.
                 pending @ RulesState::Pending(_) => return pending,
+                RulesState::Unconfirmed(_) if state != RulesState::Written => {}
                 other => state = other,
             }
         }
@@ -144,8 +145,12 @@ impl KubeProxyState {
         if let Some(written) = self.written[family.index()]
             && written.at >= received_by
         {
-            if change.not_before.is_none_or(|time| written.received >= time) {
+            if written.received >= change.received_from {
                 return RulesState::Written;
+            }
+            if self.failure.is_none() && change.not_before.is_none_or(|time| written.received >= time) {
+                let why = "it has received no update since the traffic-controller listed the slices";
+                return RulesState::Unconfirmed(why.into());
             }
             if self.failure.is_none() {
                 let silence = between(written.received, change.seen).as_secs_f64();

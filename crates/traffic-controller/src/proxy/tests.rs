@@ -38,7 +38,7 @@ fn reading(time: i64, pending: u64, synced: i64, queued: i64, syncs: u64, took: 
 }
 
 fn changed(time: i64) -> [Option<EndpointChange>; 2] {
-    [Some(EndpointChange { seen: at(time), not_before: Some(at(time - 1000)) }), None]
+    [Some(EndpointChange::dated(at(time), at(time - 1000))), None]
 }
 
 fn proxy(readings: impl IntoIterator<Item = ProxyReading>) -> KubeProxyState {
@@ -216,8 +216,31 @@ fn a_proxy_that_received_no_update_is_stale() {
     );
     let stale = proxy([now(9000), now(11_000), now(12_000)]);
     assert!(matches!(stale.rules_state(&changed(10_000)), RulesState::Stale(why) if why.contains("9.0 s")));
-    let unknown = [Some(EndpointChange { seen: at(10_000), not_before: None }), None];
-    assert_eq!(stale.rules_state(&unknown), RulesState::Written, "a change of unknown age may be old");
+}
+
+/// The traffic-controller was restarted, or its watch was interrupted. A kube-proxy that is cut off from the API server
+/// still answers.
+#[test]
+fn a_change_of_unknown_age_is_confirmed_by_a_later_update() {
+    let now = |time| reading(time, 0, 1060, 1000, 8, 240);
+    let mut proxy = proxy([now(9000), now(11_000), now(12_000)]);
+    let unknown = [Some(EndpointChange::undated(at(10_000))), None];
+    let RulesState::Unconfirmed(why) = proxy.rules_state(&unknown) else { panic!("{proxy:?}") };
+    assert_eq!(&*why, "it has received no update since the traffic-controller listed the slices");
+    // The other family is worse.
+    let both = [changed(10_000)[0], unknown[0]];
+    let mut dual = KubeProxyState::default();
+    for mut reading in [now(9000), now(11_000), now(13_000)] {
+        reading.families[1] = reading.families[0];
+        dual.add_reading(reading);
+    }
+    assert!(matches!(dual.rules_state(&both), RulesState::Stale(_)), "{dual:?}");
+    let received = Receipt::new(ApiServers::Several(3), || Ok(at(10_500)));
+    assert_eq!(received.rules_state(&proxy, &unknown), RulesState::Written, "the canary confirms it");
+    let update = |time| reading(time, 0, 13_060, 13_000, 9, 270);
+    proxy.add_reading(update(13_200));
+    proxy.add_reading(update(13_300));
+    assert_eq!(proxy.rules_state(&unknown), RulesState::Written);
 }
 
 #[test]
@@ -266,7 +289,7 @@ fn a_proxy_that_cannot_be_read_is_unreadable_unless_it_was_reachable() {
 #[test]
 fn a_family_without_metrics_is_unreadable() {
     let mut proxy = proxy([reading(1500, 0, 1060, 1000, 8, 240)]);
-    let v6 = [None, Some(EndpointChange { seen: at(1000), not_before: Some(at(0)) })];
+    let v6 = [None, Some(EndpointChange::dated(at(1000), at(0)))];
     assert!(matches!(proxy.rules_state(&v6), RulesState::Unreadable(why) if why.contains("IPv6")));
     // Before 1.33 the metrics have no label.
     let text = include_str!("tests/kube-proxy-1.36.txt").replace("ip_family=\"IPv4\"", "").replace("{}", "");

@@ -35,7 +35,7 @@ pub(crate) fn prepare(
         progress.propagated_since = None;
         return interrupted;
     }
-    let (slices_level, slices) = match not_ready_in_slices(endpoints) {
+    let (mut slices_level, mut slices) = match not_ready_in_slices(endpoints) {
         VerdictPart::Done(level, words) => (level, words),
         VerdictPart::Wait(words, until) => {
             *progress = PrepareProgress {
@@ -72,25 +72,24 @@ pub(crate) fn prepare(
         .filter(|service| service.kind != ServiceKind::ExternalName && !service.publishes_not_ready)
         .collect();
     let changes = DataPathChanges::of(endpoints, &sending).with_former(endpoints);
-    if changes.is_empty() && !count.is_of_pod() {
-        // The pod may have left a slice just before this process started. After this time its traffic has ended.
-        let end =
-            endpoints.never_listed_since.map(|since| after(since, wait_times.propagation + wait_times.quiet));
-        if let Some(end) = end.filter(|end| now < *end) {
-            let reason = format!("{slices}; the pod may have left a slice before this process started");
-            return TrafficVerdict::pending(reason, Some(end));
+    if changes.is_empty() {
+        // The pod may have left a slice just before. After the first of these times its traffic has ended.
+        let ends = endpoints.never_listed_since.map(|since| {
+            let end = after(since, wait_times.propagation + wait_times.quiet);
+            (end, after(since, RETENTION).max(end))
+        });
+        if let Some((end, _)) = ends.filter(|(_, known)| now < *known) {
+            slices += "; the pod may have left a Service before this process started or while its watch was interrupted";
+            if now < end {
+                progress.propagated_since = None;
+                return TrafficVerdict::pending(slices, Some(end));
+            }
+            slices_level = slices_level.max(Bounded);
+            slices += ", and no proxy was read";
         }
-        // No proxy was read.
-        let may_have_left = endpoints.never_listed_since.is_some_and(|since| now < after(since, RETENTION));
-        return match may_have_left {
-            true => TrafficVerdict::done(
-                slices_level.max(Bounded),
-                format!(
-                    "{slices}; the pod may have left a Service before this process started, and no proxy was read"
-                ),
-            ),
-            false => TrafficVerdict::done(slices_level, slices),
-        };
+        if !count.is_of_pod() {
+            return TrafficVerdict::done(slices_level, slices);
+        }
     }
     let (proxies_level, proxies) = match propagation(&changes, nodes, wait_times, now) {
         VerdictPart::Done(level, words) => (level, words),

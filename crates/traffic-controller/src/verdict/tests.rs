@@ -53,7 +53,7 @@ fn ready(name: &str) -> ServiceMembership {
 
 /// Returns the endpoints of a pod that changed at 1 s.
 fn endpoints(services: impl IntoIterator<Item = ServiceMembership>) -> PodEndpoints {
-    let changed = EndpointChange { seen: at(1000), not_before: None };
+    let changed = EndpointChange::undated(at(1000));
     PodEndpoints {
         services: services.into_iter().collect(),
         changed: [Some(changed), None],
@@ -125,7 +125,7 @@ fn slices_of_a_deleted_service_do_not_block() {
 
 #[test]
 fn a_service_that_the_pod_has_left_counts_like_a_current_one() {
-    let changed = EndpointChange { seen: at(1000), not_before: None };
+    let changed = EndpointChange::undated(at(1000));
     let left = |data_path: DataPath| {
         let mut endpoints = endpoints([]);
         endpoints.left[data_path.index()] = Some(changed);
@@ -346,7 +346,7 @@ fn who_bypasses_kube_proxy_is_waited_for_and_named() {
     let bypassed = || Some(whom.to_owned());
     let web = |service| endpoints([ServiceMembership { bypass: bypassed(), ..service }]);
     let left = PodEndpoints {
-        left: [Some(EndpointChange { seen: at(1000), not_before: None }), None, None],
+        left: [Some(EndpointChange::undated(at(1000))), None, None],
         left_bypass: bypassed(),
         ..PodEndpoints::default()
     };

@@ -18,6 +18,28 @@ fn a_service_that_a_pod_has_left_is_forgotten_while_the_pod_is_in_another_one() 
     assert_eq!(index.pod_endpoints(&pod("a")).services.len(), 1);
 }
 
+/// The slice is written by hand, and its label is changed or removed. kube-proxy has to remove the rules of the Service.
+#[test]
+fn a_slice_that_goes_to_another_service_or_data_path_is_a_change() {
+    let ready = || slice("web", &[("a", true, true, false), ("b", false, false, false)]);
+    let moved = [
+        IndexedSlice { service: None, ..ready() },
+        slice("other", &[("a", true, true, false), ("b", false, false, false)]),
+        IndexedSlice { data_path: DataPath::OtherProxy, ..ready() },
+    ];
+    for to in moved {
+        let mut index = EndpointIndex::default();
+        put(&mut index, "s", ready(), 1);
+        put(&mut index, "s", to.clone(), 5);
+        let endpoints = index.pod_endpoints(&pod("a"));
+        assert_eq!(endpoints.changed[0].unwrap().seen, at(5), "{to:?}");
+        assert_eq!(endpoints.left[DataPath::KubeProxy.index()].unwrap().seen, at(5), "{to:?}");
+        assert_eq!(endpoints.services.len(), usize::from(to.service.is_some()));
+        let idle = index.pod_endpoints(&pod("b"));
+        assert_eq!(idle.changed[0].unwrap().seen, at(1), "it received no traffic: {to:?}");
+    }
+}
+
 fn ingress_to(index: &mut EndpointIndex, service: &str, time: i64) {
     let spec = json!({"defaultBackend": {"service": {"name": service}}});
     let object = json!({"metadata": {"name": "r", "namespace": "shop"}, "spec": spec});

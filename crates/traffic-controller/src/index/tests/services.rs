@@ -18,7 +18,7 @@ fn a_service_that_becomes_an_alias_is_a_change_though_its_slices_remain() {
         let [service] = &endpoints.services[..] else { panic!("{endpoints:?}") };
         (service.exists, service.selects, endpoints.changed[0].unwrap())
     };
-    let seen = |time| EndpointChange { seen: at(time), not_before: Some(at(time - 1)) };
+    let seen = |time| EndpointChange::dated(at(time), at(time - 1));
     assert_eq!(state(&index, "a"), (true, true, seen(1)));
     put_type(&mut index, "ExternalName", ChangeOrigin::Watched, 5);
     assert_eq!(state(&index, "a"), (false, false, seen(5)));
@@ -26,7 +26,7 @@ fn a_service_that_becomes_an_alias_is_a_change_though_its_slices_remain() {
     put_type(&mut index, "ExternalName", ChangeOrigin::Watched, 6);
     assert_eq!(state(&index, "a").2, seen(5), "nothing has changed");
     put_type(&mut index, "ClusterIP", ChangeOrigin::Listed(None), 7);
-    assert_eq!(state(&index, "a"), (true, true, EndpointChange { seen: at(7), not_before: None }));
+    assert_eq!(state(&index, "a"), (true, true, EndpointChange::undated(at(7))));
     put_type(&mut index, "NodePort", ChangeOrigin::Watched, 8);
     assert_eq!(state(&index, "a").2.seen, at(7), "the rules for its endpoints are the same");
 }

@@ -196,7 +196,7 @@ proptest! {
         let (received, family) = scenario.changes[waited];
         let seen = UnixNanos(at(0).0 + (received + scenario.lag) * US);
         let mut changed = [None; 2];
-        changed[family] = Some(EndpointChange { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) });
+        changed[family] = Some(EndpointChange::dated(seen, UnixNanos(seen.0 - 1000 * MS)));
         let mut simulated = SimulatedProxy::new(scenario.clone());
         let mut proxy = KubeProxyState::default();
         let mut from = 0;
@@ -218,7 +218,7 @@ proptest! {
         scenario.readings = (0..450).map(|step| step * 100_000).collect();
         let seen = UnixNanos(at(0).0 + (received + scenario.lag) * US);
         let mut changed = [None; 2];
-        changed[family] = Some(EndpointChange { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) });
+        changed[family] = Some(EndpointChange::dated(seen, UnixNanos(seen.0 - 1000 * MS)));
         let mut simulated = SimulatedProxy::new(scenario.clone());
         let mut proxy = KubeProxyState::default();
         let mut from = 0;
@@ -229,6 +229,38 @@ proptest! {
         }
         prop_assert!(last < from && simulated.written.iter().all(|written| *written));
         prop_assert_eq!(proxy.rules_state(&changed), RulesState::Written);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    /// It receives nothing any more from some seconds before the change.
+    #[test]
+    fn a_proxy_that_is_cut_off_proves_no_later_change(scenario in scenario(), is_listed in any::<bool>()) {
+        let (_, family) = scenario.changes[scenario.waited];
+        let last = scenario.changes.iter().map(|(time, _)| *time).max().unwrap_or_default();
+        let seen = UnixNanos(at(0).0 + (last + 2_500_000 + scenario.lag) * US);
+        let mut changed = [None; 2];
+        changed[family] = Some(match is_listed {
+            true => EndpointChange::undated(seen),
+            false => EndpointChange::dated(seen, UnixNanos(seen.0 - 1000 * MS)),
+        });
+        let mut simulated = SimulatedProxy::new(scenario);
+        let mut proxy = KubeProxyState::default();
+        let mut from = 0;
+        for time in (0..450).map(|step| step * 100_000) {
+            simulated.run(from, time);
+            from = time;
+            proxy.add_reading(simulated.reading(time));
+            prop_assert_ne!(proxy.rules_state(&changed), RulesState::Written);
+        }
+        let state = proxy.rules_state(&changed);
+        let is_known = match is_listed {
+            true => matches!(state, RulesState::Unconfirmed(_)),
+            false => matches!(state, RulesState::Stale(_)),
+        };
+        prop_assert!(is_known, "{state:?}");
     }
 }
 
@@ -247,7 +279,7 @@ fn is_proven_while_endpoints_change(readings: impl Iterator<Item = i64>) -> bool
         skew: 0,
     });
     let seen = UnixNanos(at(0).0 + 10_500_000 * US);
-    let changed = [Some(EndpointChange { seen, not_before: Some(UnixNanos(seen.0 - 1000 * MS)) }), None];
+    let changed = [Some(EndpointChange::dated(seen, UnixNanos(seen.0 - 1000 * MS))), None];
     let (mut proxy, mut from) = (KubeProxyState::default(), 0);
     readings.map(|time| time * 1000).take_while(|time| *time < CHANGES * 700_000).any(|time| {
         simulated.run(from, time);

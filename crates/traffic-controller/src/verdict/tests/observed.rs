@@ -65,7 +65,7 @@ const NOT_PROVEN: [(&str, Change); 26] = [
 ];
 
 fn left(seen: &mut Observed, data_path: DataPath) {
-    seen.pod.left[data_path.index()] = Some(EndpointChange { seen: at(CHANGED), not_before: None });
+    seen.pod.left[data_path.index()] = Some(EndpointChange::undated(at(CHANGED)));
 }
 
 fn add_node(seen: &mut Observed, rules: RulesState) {
@@ -127,13 +127,34 @@ fn each_fact_alone_rules_out_proven() {
 
 #[test]
 fn a_pod_without_services_that_may_have_left_one_is_not_proven() {
-    let pod = |never_listed_since| {
-        let pod = PodEndpoints { never_listed_since, ..PodEndpoints::default() };
-        move |now| Observed { pod: pod.clone(), nodes: all_written(), count: connections(now) }
+    let counts: [fn(i64) -> InFlightCount; 2] = [connections, |now| InFlightCount::Count(0, at(now))];
+    for count in counts {
+        let pod = |never_listed_since| {
+            let pod = PodEndpoints { never_listed_since, ..PodEndpoints::default() };
+            move |now| Observed { pod: pod.clone(), nodes: all_written(), count: count(now) }
+        };
+        assert!(is_ever_proven(pod(None)));
+        assert!(is_ever_proven(pod(Some(at(-600_000)))), "it would have left it long ago");
+        assert!(!is_ever_proven(pod(Some(at(CHANGED)))), "{:?}", count(0));
+    }
+}
+
+/// What the pod reports before the traffic has ended does not count.
+#[test]
+fn a_pod_that_reports_its_requests_and_may_have_left_a_service_waits_like_others() {
+    let pod = PodEndpoints { never_listed_since: Some(at(CHANGED)), ..PodEndpoints::default() };
+    let mut progress = PrepareProgress::default();
+    let mut look = |now| {
+        let count = InFlightCount::Count(0, at(now));
+        prepare(&pod, &all_written(), &count, &mut progress, &WAIT_TIMES, at(now))
     };
-    assert!(is_ever_proven(pod(None)));
-    assert!(is_ever_proven(pod(Some(at(-600_000)))), "it would have left it long ago");
-    assert!(!is_ever_proven(pod(Some(at(CHANGED)))));
+    for now in [1000, 7999] {
+        let (reason, until) = waits(look(now));
+        assert!(reason.contains("may have left a Service") && until == Some(at(8000)), "{reason}");
+    }
+    assert!(waits(look(8000)).0.contains("has reported once"));
+    let (level, words) = done(look(8300));
+    assert!(level == Bounded && words.contains("no proxy was read"), "{words}");
 }
 
 /// Facts that rule out PROVEN, for one evaluation.

@@ -1,0 +1,55 @@
+//! Endpoints without a `targetRef`, which name pods by their addresses.
+
+use super::*;
+
+/// A pod that uses the network of its node, which is a control plane.
+fn on_control_plane(namespace: &str, ports: &[u16]) -> TargetPod {
+    TargetPod {
+        namespace: namespace.into(),
+        addresses: vec!["10.0.0.1".parse().unwrap()],
+        ports: ports.to_vec(),
+        ..pod("a")
+    }
+}
+
+fn index_with_node() -> EndpointIndex {
+    let mut index = EndpointIndex::default();
+    index.put_node(&"node1".into(), IndexedNode { address: "10.0.0.1".parse().ok(), not_ready_since: None });
+    index
+}
+
+/// Such pods could never be drained: nobody removes the address of an API server for them.
+#[test]
+fn the_addresses_of_the_api_servers_are_not_those_of_pods() {
+    let mut index = index_with_node();
+    put_addresses(&mut index, "IPv4", &["10.0.0.1"], 1);
+    for ports in [&[][..], &[6443]] {
+        let found = index.pod_endpoints(&on_control_plane("default", ports)).services;
+        assert!(found.is_empty(), "{found:?}");
+    }
+    assert_eq!(index.slices.len(), 1, "the slice was read");
+}
+
+#[test]
+fn the_address_of_a_node_belongs_to_the_pods_with_the_ports_of_the_slice() {
+    let mut index = index_with_node();
+    let put_ports = |index: &mut EndpointIndex, ports: serde_json::Value| {
+        let by_hand: SliceObject = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.0.0.1"]}],
+            "ports": ports,
+        }))
+        .unwrap();
+        put(index, "s", by_hand.slice().unwrap(), 1);
+    };
+    let found = |index: &EndpointIndex, pod: &TargetPod| index.pod_endpoints(pod).services.len();
+    put_ports(&mut index, json!([{"port": 9100}]));
+    for (ports, expected) in [(&[8080][..], 0), (&[8080, 9100], 1), (&[], 1)] {
+        assert_eq!(found(&index, &on_control_plane("shop", ports)), expected, "{ports:?}");
+    }
+    let unknown = TargetPod { node: String::new(), ..on_control_plane("shop", &[8080]) };
+    assert_eq!(found(&index, &unknown), 1, "its address may be its own");
+    put_ports(&mut index, json!([]));
+    assert_eq!(found(&index, &on_control_plane("shop", &[8080])), 1, "the slice names no port");
+}
