@@ -61,8 +61,8 @@ pub struct HttpCall {
     pub statuses: Option<HttpStatuses>,
 }
 
-/// What the statuses of responses mean. Other statuses: 425, 429 and 503 mean that nothing was changed; other 5xx that
-/// the change may have been made; 401 and 403 that the credentials are wrong.
+/// What the statuses of responses mean. Other statuses: 425, 429 and 503 mean that nothing was changed, unless `retry` is
+/// set; other 5xx and 2xx that the change may have been made; 401 and 403 that the credentials are wrong.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HttpStatuses {
