@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool,
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, JSONSchemaPropsOrBool,
 };
 use serde_json::{Map, Value};
+
+use crate::schema::{element_schema, value_schema};
 
 /// The fields of every object that no schema has to specify.
 const OF_EVERY_OBJECT: [&str; 3] = ["apiVersion", "kind", "metadata"];
@@ -92,10 +93,10 @@ fn collect_lost(
     match value {
         Value::Object(members) => collect_lost_members(path, members, newer, older, lost),
         Value::Array(items) => {
-            let Some(schema) = element(older) else { return };
+            let Some(schema) = element_schema(older) else { return };
             let path = format!("{path}[]");
             for item in items {
-                collect_lost(&path, item, newer.and_then(element), schema, lost);
+                collect_lost(&path, item, newer.and_then(element_schema), schema, lost);
             }
         }
         _ => {}
@@ -114,11 +115,11 @@ fn collect_lost_members(
         if is_embedded && OF_EVERY_OBJECT.contains(&name.as_str()) {
             continue;
         }
-        let newer = newer.and_then(|schema| property(schema, name).or_else(|| value_of_map(schema)));
+        let newer = newer.and_then(|schema| property(schema, name).or_else(|| value_schema(schema)));
         if let Some(schema) = property(older, name) {
             let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             collect_lost(&path, member, newer, schema, lost);
-        } else if let Some(schema) = value_of_map(older) {
+        } else if let Some(schema) = value_schema(older) {
             collect_lost(&format!("{path}{{}}"), member, newer, schema, lost);
         } else if !keeps_everything(older) && !is_default(member, newer) {
             lost.insert(if path.is_empty() { name.clone() } else { format!("{path}.{name}") });
@@ -128,20 +129,6 @@ fn collect_lost_members(
 
 fn property<'s>(schema: &'s JSONSchemaProps, name: &str) -> Option<&'s JSONSchemaProps> {
     schema.properties.as_ref()?.get(name)
-}
-
-fn element(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
-    match schema.items.as_ref()? {
-        JSONSchemaPropsOrArray::Schema(schema) => Some(schema),
-        JSONSchemaPropsOrArray::Schemas(_) => None,
-    }
-}
-
-fn value_of_map(schema: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
-    match schema.additional_properties.as_ref()? {
-        JSONSchemaPropsOrBool::Schema(schema) => Some(schema),
-        JSONSchemaPropsOrBool::Bool(_) => None,
-    }
 }
 
 /// Returns true if members that the schema does not specify are kept.
@@ -171,13 +158,13 @@ fn add_defaults(value: &mut Value, schema: &JSONSchemaProps) {
                 }
             }
             for (name, member) in members.iter_mut() {
-                if let Some(schema) = property(schema, name).or_else(|| value_of_map(schema)) {
+                if let Some(schema) = property(schema, name).or_else(|| value_schema(schema)) {
                     add_defaults(member, schema);
                 }
             }
         }
         Value::Array(items) => {
-            let Some(schema) = element(schema) else { return };
+            let Some(schema) = element_schema(schema) else { return };
             items.iter_mut().for_each(|item| add_defaults(item, schema));
         }
         _ => {}

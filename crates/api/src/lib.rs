@@ -31,7 +31,9 @@ pub use lifecycle_hook::{
     ORDER_LIMIT, Phase, PostCheckRejection, check_hook_name, is_label_value,
 };
 pub use pod_transition_rule::PodTransitionRule;
+pub use schema::{element_schema, value_schema};
 pub use selector::compile as compile_selector;
+pub use text::shortened;
 
 /// Returns the definitions of the custom resources that every installation has. [`clone_set_crd`] is not one of them.
 #[must_use]

@@ -8,7 +8,7 @@ use podward_core::hooks::Selector;
 use super::CloneSet;
 use crate::invalid_field::{InvalidField, invalid};
 use crate::selector::compile;
-use crate::text::shortened;
+use crate::text::excerpt;
 
 /// The only restart policy of pods whose containers are replaced.
 const RESTART_POLICY: &str = "Always";
@@ -57,7 +57,7 @@ impl CloneSet {
                 return invalid(field, "is required: it is the name of the volume in the pods");
             }
             if names.contains(&name) {
-                let problem = format!("{:?} is the name of another template", shortened(&name));
+                let problem = format!("{:?} is the name of another template", excerpt(&name));
                 return invalid(field, problem);
             }
             names.insert(name);
@@ -81,7 +81,7 @@ fn check_pod(pod: &PodSpec) -> Result<(), InvalidField> {
         return invalid("spec.template.spec.containers", "must have at least one container");
     }
     if let Some(policy) = pod.restart_policy.as_deref().filter(|policy| *policy != RESTART_POLICY) {
-        let problem = format!("{:?} is not supported; it must be {RESTART_POLICY}", shortened(policy));
+        let problem = format!("{:?} is not supported; it must be {RESTART_POLICY}", excerpt(policy));
         return invalid("spec.template.spec.restartPolicy", problem);
     }
     if pod.active_deadline_seconds.is_some() {

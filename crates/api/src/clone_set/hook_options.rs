@@ -5,7 +5,7 @@ use serde::Deserialize;
 
 use super::CloneSet;
 use crate::invalid_field::{InvalidField, invalid};
-use crate::text::shortened;
+use crate::text::excerpt;
 
 const DEADLINE: u32 = 300;
 const LONGEST: u32 = 86_400;
@@ -67,7 +67,7 @@ impl CloneSet {
                 let problem = format!(
                     "{:?} is not valid: {error}; for example: \
                      {{\"preDelete\": {{\"deadlineSeconds\": 600, \"deadlinePolicy\": \"Proceed\"}}}}",
-                    shortened(text)
+                    excerpt(text)
                 );
                 return invalid(field, problem);
             }

@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use crate::invalid_field::{InvalidField, invalid};
 use crate::lifecycle_hook::check_hook_name;
 use crate::selector;
-use crate::text::shortened;
+use crate::text::excerpt;
 
 use super::{BindingRegistry, DiscoveryBinding, Template};
 
@@ -72,7 +72,7 @@ impl DiscoveryBinding {
             parse_weight(text).or_else(|problem| invalid("spec.weight", problem))?;
         }
         for (key, text) in &self.spec.metadata {
-            let field = format!("spec.metadata[{}]", shortened(key));
+            let field = format!("spec.metadata[{}]", excerpt(key));
             if key.is_empty() || key.starts_with(RESERVED) {
                 return invalid(field, format!("the key must not be empty or begin with {RESERVED}"));
             }
@@ -87,7 +87,7 @@ impl DiscoveryBinding {
             IntOrString::Int(number) => invalid("spec.port", format!("{number} is not between 1 and 65535")),
             IntOrString::String(name) if !name.is_empty() && name.len() <= 63 => Ok(()),
             IntOrString::String(name) => {
-                invalid("spec.port", format!("{:?} is not the name of a port", shortened(name)))
+                invalid("spec.port", format!("{:?} is not the name of a port", excerpt(name)))
             }
         }
     }
@@ -101,5 +101,5 @@ pub fn parse_weight(text: &str) -> Result<f64, String> {
     let weight: Option<f64> = text.trim().parse().ok();
     weight
         .filter(|weight| (0.0..=MAX_WEIGHT).contains(weight))
-        .ok_or_else(|| format!("{:?} is not a number from 0 to {MAX_WEIGHT}", shortened(text)))
+        .ok_or_else(|| format!("{:?} is not a number from 0 to {MAX_WEIGHT}", excerpt(text)))
 }

@@ -1,6 +1,6 @@
 //! The names of hooks, and of the LifecycleHooks that store them.
 
-use crate::text::shortened;
+use crate::text::excerpt;
 
 use super::LifecycleHook;
 use super::invalid::{InvalidHook, wrong};
@@ -21,7 +21,7 @@ impl HookName {
     pub fn new(namespace: &str, name: &str) -> Result<Self, InvalidHook> {
         check_hook_name(name)?;
         if !namespace.is_empty() && !is_dns_label(namespace) {
-            return wrong("spec.namespace", format!("{:?} {NOT_A_LABEL}", shortened(namespace)));
+            return wrong("spec.namespace", format!("{:?} {NOT_A_LABEL}", excerpt(namespace)));
         }
         let namespace = Some(namespace).filter(|namespace| !namespace.is_empty()).map(ToOwned::to_owned);
         Ok(Self { namespace, name: name.to_owned() })
@@ -39,7 +39,7 @@ impl HookName {
         }
         match stored.split_once('.') {
             Some((prefix, name)) if prefix == namespace => Self::new(namespace, name),
-            _ => wrong("metadata.name", format!("{:?} is not <spec.namespace>.<name>", shortened(stored))),
+            _ => wrong("metadata.name", format!("{:?} is not <spec.namespace>.<name>", excerpt(stored))),
         }
     }
 
@@ -77,7 +77,7 @@ pub fn check_hook_name(name: &str) -> Result<(), InvalidHook> {
     if is_dns_label(name) {
         return Ok(());
     }
-    wrong("metadata.name", format!("{:?} {NOT_A_LABEL}", shortened(name)))
+    wrong("metadata.name", format!("{:?} {NOT_A_LABEL}", excerpt(name)))
 }
 
 fn is_dns_label(name: &str) -> bool {

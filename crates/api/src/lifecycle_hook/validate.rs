@@ -4,7 +4,7 @@
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, ServerName};
 
-use crate::text::shortened;
+use crate::text::excerpt;
 
 use super::invalid::{InvalidHook, wrong};
 use super::{
@@ -108,7 +108,7 @@ fn check_types(types: &[String]) -> Result<(), InvalidHook> {
             format!(
                 "{:?} is not a valid type: it must have 1 to 63 letters, digits, '-', '_' and '.', with a letter or \
                  digit at both ends",
-                shortened(bad)
+                excerpt(bad)
             ),
         ),
         None => Ok(()),
@@ -132,7 +132,7 @@ fn check_endpoint(endpoint: &Endpoint) -> Result<(), InvalidHook> {
     if let Some(name) = &endpoint.server_name
         && ServerName::try_from(name.as_str()).is_err()
     {
-        let problem = format!("{:?} is neither a DNS name nor an IP address", shortened(name));
+        let problem = format!("{:?} is neither a DNS name nor an IP address", excerpt(name));
         return wrong("spec.endpoint.serverName", problem);
     }
     check_certificates(&endpoint.ca_certificates)
@@ -140,8 +140,7 @@ fn check_endpoint(endpoint: &Endpoint) -> Result<(), InvalidHook> {
 
 fn check_url(url: &str) -> Result<(), InvalidHook> {
     let bad = |problem: &str| {
-        let problem =
-            format!("{:?} must be https://<host>:<port>, without a path: {problem}", shortened(url));
+        let problem = format!("{:?} must be https://<host>:<port>, without a path: {problem}", excerpt(url));
         wrong("spec.endpoint.url", problem)
     };
     let Some(authority) = url.strip_prefix("https://") else {

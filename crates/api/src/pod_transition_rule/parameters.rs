@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde_json::Value;
 
 use super::Parameter;
-use crate::text::shortened;
+use crate::text::excerpt;
 
 const MAX_PATH: usize = 1024;
 const ROOTS: [&str; 5] = ["apiVersion", "kind", "metadata", "spec", "status"];
@@ -45,10 +45,7 @@ impl FieldPath {
             if let Some(key) = text.strip_prefix(prefix).and_then(|rest| rest.strip_suffix("']")) {
                 let name = key.rsplit_once('/').map_or(key, |(_, name)| name);
                 if !crate::is_label_value(name) || key.starts_with('/') {
-                    return Err(format!(
-                        "{:?} is not a valid key of a label or an annotation",
-                        shortened(key)
-                    ));
+                    return Err(format!("{:?} is not a valid key of a label or an annotation", excerpt(key)));
                 }
                 return Ok(Self::Entry { map, key: key.to_owned() });
             }
@@ -57,13 +54,13 @@ impl FieldPath {
         if text.contains(['[', ']']) {
             return Err(format!(
                 "{:?}: only metadata.labels['<key>'] and metadata.annotations['<key>'] may have brackets",
-                shortened(text)
+                excerpt(text)
             ));
         }
         if !ROOTS.contains(&names[0].as_str()) || names.iter().any(String::is_empty) {
             return Err(format!(
                 "{:?} is not a field of a pod; use a path such as status.podIP or metadata.labels['<key>']",
-                shortened(text)
+                excerpt(text)
             ));
         }
         Ok(Self::Walk(names))

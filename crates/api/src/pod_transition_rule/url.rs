@@ -5,7 +5,7 @@ use std::fmt;
 use http::Uri;
 use rustls_pki_types::ServerName;
 
-use crate::text::shortened;
+use crate::text::excerpt;
 
 const MAX_URL: usize = 2048;
 /// The default name of the query parameter that contains the ID of a task.
@@ -24,7 +24,7 @@ impl WebhookUrl {
     /// # Errors
     /// Fails if the URL is invalid or contains a user name. The error states what is valid.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let bad = |problem: &str| Err(format!("{:?} {problem}", shortened(text)));
+        let bad = |problem: &str| Err(format!("{:?} {problem}", excerpt(text)));
         if text.is_empty() {
             return Err("is required: http://<host>... or https://<host>...".to_owned());
         }

@@ -14,7 +14,7 @@ use super::{
     TransitionRule, TransitionRuleWebhook, WebhookFailurePolicy, WebhookUrl, ca_certificates,
 };
 use crate::selector::compile;
-use crate::text::shortened;
+use crate::text::excerpt;
 
 const MAX_PARAMETERS: usize = 128;
 const MAX_INTERVAL: i64 = 86_400;
@@ -84,8 +84,7 @@ impl PodTransitionRule {
             let field = format!("spec.rules[{index}]");
             check_name(&mut findings, &format!("{field}.name"), &rule.name);
             if !rule.name.is_empty() && !names.insert(rule.name.as_str()) {
-                let problem =
-                    format!("{:?} is the name of another rule of this object", shortened(&rule.name));
+                let problem = format!("{:?} is the name of another rule of this object", excerpt(&rule.name));
                 findings.error(format!("{field}.name"), problem);
             }
             check_rule(&mut findings, &field, rule);
@@ -103,7 +102,7 @@ impl PodTransitionRule {
             Some(PostCheckRejection::Hold) => return,
             Some(PostCheckRejection::Rollback) => {}
             None => {
-                let problem = format!("{:?} must be Hold (the default) or Rollback", shortened(text));
+                let problem = format!("{:?} must be Hold (the default) or Rollback", excerpt(text));
                 return findings.error(field, problem);
             }
         }
@@ -140,7 +139,7 @@ fn check_name(findings: &mut RuleFindings, field: &str, name: &str) {
 
 fn check_rule(findings: &mut RuleFindings, field: &str, rule: &TransitionRule) {
     if rule.parsed_stage().is_none() {
-        let stage = shortened(rule.stage.as_deref().unwrap_or_default());
+        let stage = excerpt(rule.stage.as_deref().unwrap_or_default());
         let problem = format!("{stage:?} is neither PreCheck nor PostCheck: the rule is never checked");
         findings.warning(format!("{field}.stage"), problem);
     }
@@ -216,7 +215,7 @@ fn check_value(findings: &mut RuleFindings, field: &str, value: Option<&IntOrStr
     if amount.is_none() {
         let found = match value? {
             IntOrString::Int(pods) => pods.to_string(),
-            IntOrString::String(text) => format!("{:?}", shortened(text)),
+            IntOrString::String(text) => format!("{:?}", excerpt(text)),
         };
         findings.error(
             field,
@@ -236,7 +235,7 @@ fn check_function(findings: &mut RuleFindings, field: &str, policy: Option<&Adap
     for (name, text) in [("coeff", &function.coeff), ("pow", &function.pow)] {
         let Some(text) = text else { continue };
         if !text.parse::<f64>().is_ok_and(f64::is_finite) {
-            let problem = format!("{:?} is not a number", shortened(text));
+            let problem = format!("{:?} is not a number", excerpt(text));
             findings.error(format!("{field}.expFunc.{name}"), problem);
         }
     }
@@ -272,7 +271,7 @@ fn check_webhook(findings: &mut RuleFindings, field: &str, webhook: &TransitionR
     for (index, parameter) in webhook.parameters.iter().take(MAX_PARAMETERS).enumerate() {
         let field = format!("{field}.parameters[{index}]");
         if !keys.insert(parameter.key.as_str()) {
-            let problem = format!("{:?} occurs twice; the last one is used", shortened(&parameter.key));
+            let problem = format!("{:?} occurs twice; the last one is used", excerpt(&parameter.key));
             findings.warning(format!("{field}.key"), problem);
         }
         check_parameter(findings, &field, parameter);

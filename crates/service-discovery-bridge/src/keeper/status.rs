@@ -4,8 +4,8 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::{BINDING_FINALIZER, BindingStatus, HeldRemovals};
+use podward_api::{DiscoveryBinding, shortened};
 use podward_runtime::retry::{ApiCallError, api_call};
 use serde_json::json;
 
@@ -39,7 +39,7 @@ impl BindingReport {
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
         let state = |problem: &Option<String>| match problem {
             None => ("True", String::new()),
-            Some(text) => ("False", shortened(text)),
+            Some(text) => ("False", shortened(text, MAX_TEXT)),
         };
         let (accepted, why_rejected) = state(&self.rejected);
         let (reachable, why_unreachable) = match (&self.rejected, &self.unreachable) {
@@ -102,7 +102,7 @@ impl BindingReport {
             present: count(self.present),
             drifted: count(self.drifted),
             held_removals: held,
-            last_error: error.map(|text| shortened(text)),
+            last_error: error.map(|text| shortened(text, MAX_TEXT)),
             replica: Some(self.replica.clone()),
         }
     }
@@ -158,11 +158,4 @@ pub(crate) async fn set_finalizer(
     let bindings: Api<DiscoveryBinding> = Api::namespaced(client.clone(), &key.namespace);
     let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
     api_call(bindings.patch(&key.name, &params, &patch)).await.map(drop)
-}
-
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
 }

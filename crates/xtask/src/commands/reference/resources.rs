@@ -1,10 +1,10 @@
 //! The page of the custom resources: a section for each definition, a table for each of its parts.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool,
+    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps,
 };
 use kube::ResourceExt;
+use podward_api::{element_schema, value_schema};
 
 use super::markdown::{cell, code, paragraphs};
 
@@ -69,26 +69,12 @@ fn rows(prefix: &str, schema: &JSONSchemaProps) -> String {
 
 /// Returns the rows of the fields in `field`, of its elements if it is a list, or of its values if it is a map.
 fn inner_rows(path: &str, field: &JSONSchemaProps) -> String {
-    if let Some(element) = element(field) {
+    if let Some(element) = element_schema(field) {
         return rows(&format!("{path}[]"), element);
     }
-    match value(field) {
+    match value_schema(field) {
         Some(value) => rows(&format!("{path}{{}}"), value),
         None => rows(path, field),
-    }
-}
-
-fn element(field: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
-    match field.items.as_ref()? {
-        JSONSchemaPropsOrArray::Schema(schema) => Some(schema),
-        JSONSchemaPropsOrArray::Schemas(_) => None,
-    }
-}
-
-fn value(field: &JSONSchemaProps) -> Option<&JSONSchemaProps> {
-    match field.additional_properties.as_ref()? {
-        JSONSchemaPropsOrBool::Schema(schema) => Some(schema),
-        JSONSchemaPropsOrBool::Bool(_) => None,
     }
 }
 
@@ -96,10 +82,10 @@ fn kind(field: &JSONSchemaProps) -> String {
     if field.x_kubernetes_int_or_string == Some(true) {
         return "integer or string".to_owned();
     }
-    if let Some(element) = element(field) {
+    if let Some(element) = element_schema(field) {
         return format!("list of {}", kind(element));
     }
-    if let Some(value) = value(field) {
+    if let Some(value) = value_schema(field) {
         return format!("map of {}", kind(value));
     }
     let name = field.type_.as_deref().unwrap_or("any");
@@ -119,7 +105,7 @@ fn bounds(field: &JSONSchemaProps) -> String {
         values.map(|value| code(value.0.as_str().unwrap_or(&value.0.to_string()))).collect::<Vec<_>>()
     };
     let own = values(field);
-    let of_elements = element(field).map(values).unwrap_or_default();
+    let of_elements = element_schema(field).map(values).unwrap_or_default();
     if !own.is_empty() || !of_elements.is_empty() {
         all.push([own, of_elements].concat().join(", "));
     }
@@ -168,7 +154,7 @@ fn collect_checks(path: &str, schema: &JSONSchemaProps, inner: bool, found: &mut
     }
     for (name, field) in schema.properties.iter().flatten() {
         let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-        match (element(field), value(field)) {
+        match (element_schema(field), value_schema(field)) {
             (Some(element), _) => {
                 collect_checks(&path, field, false, found);
                 collect_checks(&format!("{path}[]"), element, true, found);
