@@ -20,11 +20,6 @@ impl TestCluster {
         Ok(Clients::from_kubeconfig(&path).await?.client())
     }
 
-    /// Returns the URL of the second API server, for processes inside. Returns `None` if there is one API server.
-    pub fn second_api_url(&self) -> Option<String> {
-        self.check_second().is_ok().then(|| format!("https://{SECOND_API}"))
-    }
-
     /// Delays the watches of the second API server: their clients learn of every change `lag` later. Other requests
     /// are not delayed. What waits already is delivered when it is as old as the new lag; zero, the initial lag,
     /// delivers it at once.
