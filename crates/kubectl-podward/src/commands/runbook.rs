@@ -5,70 +5,50 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 
+/// Returns the pages of `docs/runbooks` with these names.
+macro_rules! pages {
+    ($($name:literal),+ $(,)?) => {
+        [$(($name, include_str!(concat!("../../../../docs/runbooks/", $name, ".md")))),+]
+    };
+}
+
 /// The pages of `docs/runbooks`.
-const PAGES: [(&str, &str); 35] = [
-    ("PodwardBindingRejected", include_str!("../../../../docs/runbooks/PodwardBindingRejected.md")),
-    ("PodwardBridgeWithoutLease", include_str!("../../../../docs/runbooks/PodwardBridgeWithoutLease.md")),
-    ("PodwardBusyOverrun", include_str!("../../../../docs/runbooks/PodwardBusyOverrun.md")),
-    ("PodwardCertificateExpiring", include_str!("../../../../docs/runbooks/PodwardCertificateExpiring.md")),
-    (
-        "PodwardCertificateNotReloaded",
-        include_str!("../../../../docs/runbooks/PodwardCertificateNotReloaded.md"),
-    ),
-    (
-        "PodwardCloneSetHookPastDeadline",
-        include_str!("../../../../docs/runbooks/PodwardCloneSetHookPastDeadline.md"),
-    ),
-    (
-        "PodwardCloneSetLeaderMissing",
-        include_str!("../../../../docs/runbooks/PodwardCloneSetLeaderMissing.md"),
-    ),
-    (
-        "PodwardCloneSetReconcileErrors",
-        include_str!("../../../../docs/runbooks/PodwardCloneSetReconcileErrors.md"),
-    ),
-    ("PodwardConnectionFlood", include_str!("../../../../docs/runbooks/PodwardConnectionFlood.md")),
-    ("PodwardDeletedBeforeDrained", include_str!("../../../../docs/runbooks/PodwardDeletedBeforeDrained.md")),
-    (
-        "PodwardDeletionRequestsNotRecorded",
-        include_str!("../../../../docs/runbooks/PodwardDeletionRequestsNotRecorded.md"),
-    ),
-    ("PodwardHookFailing", include_str!("../../../../docs/runbooks/PodwardHookFailing.md")),
-    ("PodwardHookInvalid", include_str!("../../../../docs/runbooks/PodwardHookInvalid.md")),
-    ("PodwardHookOverdue", include_str!("../../../../docs/runbooks/PodwardHookOverdue.md")),
-    ("PodwardHookPastDeadline", include_str!("../../../../docs/runbooks/PodwardHookPastDeadline.md")),
-    ("PodwardHookUnreachable", include_str!("../../../../docs/runbooks/PodwardHookUnreachable.md")),
-    ("PodwardLeaderMissing", include_str!("../../../../docs/runbooks/PodwardLeaderMissing.md")),
-    ("PodwardOperationHeldTooLong", include_str!("../../../../docs/runbooks/PodwardOperationHeldTooLong.md")),
-    ("PodwardPodsWaitForRule", include_str!("../../../../docs/runbooks/PodwardPodsWaitForRule.md")),
-    (
-        "PodwardProceededPastDeadline",
-        include_str!("../../../../docs/runbooks/PodwardProceededPastDeadline.md"),
-    ),
-    ("PodwardReconcileErrors", include_str!("../../../../docs/runbooks/PodwardReconcileErrors.md")),
-    ("PodwardRegistryDiffers", include_str!("../../../../docs/runbooks/PodwardRegistryDiffers.md")),
-    ("PodwardRegistryRemovalsHeld", include_str!("../../../../docs/runbooks/PodwardRegistryRemovalsHeld.md")),
-    ("PodwardRegistryUnreachable", include_str!("../../../../docs/runbooks/PodwardRegistryUnreachable.md")),
-    (
-        "PodwardRequestBytesExhausted",
-        include_str!("../../../../docs/runbooks/PodwardRequestBytesExhausted.md"),
-    ),
-    ("PodwardReviewsWithoutSecret", include_str!("../../../../docs/runbooks/PodwardReviewsWithoutSecret.md")),
-    ("PodwardRuleWebhookFailing", include_str!("../../../../docs/runbooks/PodwardRuleWebhookFailing.md")),
-    ("PodwardServiceNotReady", include_str!("../../../../docs/runbooks/PodwardServiceNotReady.md")),
-    (
-        "PodwardTrafficControllerNotRegistered",
-        include_str!("../../../../docs/runbooks/PodwardTrafficControllerNotRegistered.md"),
-    ),
-    ("PodwardWatchFailing", include_str!("../../../../docs/runbooks/PodwardWatchFailing.md")),
-    ("PodwardWebhookCallsFail", include_str!("../../../../docs/runbooks/PodwardWebhookCallsFail.md")),
-    (
-        "PodwardWebhookInvalidRequests",
-        include_str!("../../../../docs/runbooks/PodwardWebhookInvalidRequests.md"),
-    ),
-    ("PodwardWebhookMissing", include_str!("../../../../docs/runbooks/PodwardWebhookMissing.md")),
-    ("PodwardWebhookOverloaded", include_str!("../../../../docs/runbooks/PodwardWebhookOverloaded.md")),
-    ("PodwardWebhookSlow", include_str!("../../../../docs/runbooks/PodwardWebhookSlow.md")),
+const PAGES: [(&str, &str); 35] = pages![
+    "PodwardBindingRejected",
+    "PodwardBridgeWithoutLease",
+    "PodwardBusyOverrun",
+    "PodwardCertificateExpiring",
+    "PodwardCertificateNotReloaded",
+    "PodwardCloneSetHookPastDeadline",
+    "PodwardCloneSetLeaderMissing",
+    "PodwardCloneSetReconcileErrors",
+    "PodwardConnectionFlood",
+    "PodwardDeletedBeforeDrained",
+    "PodwardDeletionRequestsNotRecorded",
+    "PodwardHookFailing",
+    "PodwardHookInvalid",
+    "PodwardHookOverdue",
+    "PodwardHookPastDeadline",
+    "PodwardHookUnreachable",
+    "PodwardLeaderMissing",
+    "PodwardOperationHeldTooLong",
+    "PodwardPodsWaitForRule",
+    "PodwardProceededPastDeadline",
+    "PodwardReconcileErrors",
+    "PodwardRegistryDiffers",
+    "PodwardRegistryRemovalsHeld",
+    "PodwardRegistryUnreachable",
+    "PodwardRequestBytesExhausted",
+    "PodwardReviewsWithoutSecret",
+    "PodwardRuleWebhookFailing",
+    "PodwardServiceNotReady",
+    "PodwardTrafficControllerNotRegistered",
+    "PodwardWatchFailing",
+    "PodwardWebhookCallsFail",
+    "PodwardWebhookInvalidRequests",
+    "PodwardWebhookMissing",
+    "PodwardWebhookOverloaded",
+    "PodwardWebhookSlow",
 ];
 
 /// Print what to do about an alert of Podward

@@ -8,13 +8,11 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::finding::Finding;
+use super::finding::{Finding, first_names};
 use super::target::DoctorTarget;
 
 const APPLY: &str = "run helm upgrade to update the definitions; with crds.install=false: kubectl apply --server-side \
                      --force-conflicts -f deploy/crds of this version";
-/// The maximum number of fields that a finding names.
-const MAX_NAMED_FIELDS: usize = 3;
 
 pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
     let api: Api<CustomResourceDefinition> = Api::all(target.client.clone());
@@ -79,17 +77,17 @@ fn compare(
     Ok(match (missing.is_empty(), unknown.is_empty(), other.is_empty()) {
         (true, true, true) => None,
         (false, true, true) => Some(Finding::failed(
-            format!("{name} is older than this version: it has no {}", some(&missing)),
+            format!("{name} is older than this version: it has no {}", first_names(&missing)),
             APPLY,
         )),
         (true, false, true) => Some(Finding::warning(
-            format!("{name} is newer than this version: it also has {}", some(&unknown)),
+            format!("{name} is newer than this version: it also has {}", first_names(&unknown)),
             "use the doctor of the installed version, or upgrade Podward to the version of the definitions",
         )),
         _ => {
             other.extend(missing.into_iter().chain(unknown));
             Some(Finding::failed(
-                format!("{name} does not match this version: it differs in {}", some(&other)),
+                format!("{name} does not match this version: it differs in {}", first_names(&other)),
                 APPLY,
             ))
         }
@@ -125,15 +123,6 @@ fn without_descriptions(schema: &mut Value) {
 fn field(pointer: &str) -> String {
     let skipped = ["", "schema", "openAPIV3Schema", "properties", "items"];
     pointer.split('/').filter(|part| !skipped.contains(part)).collect::<Vec<_>>().join(".")
-}
-
-/// Lists the first fields.
-fn some(fields: &[String]) -> String {
-    let named = fields.iter().take(MAX_NAMED_FIELDS).cloned().collect::<Vec<_>>().join(", ");
-    match fields.len().checked_sub(MAX_NAMED_FIELDS) {
-        Some(more @ 1..) => format!("{named} and {more} more"),
-        _ => named,
-    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,9 @@
 use podward_core::webhook_path::without_webhook_secrets;
 use serde::Serialize;
 
+/// The maximum number of names in a list.
+const MAX_NAMES: usize = 3;
+
 /// The severity of a finding. Only [`FindingLevel::Failed`] makes the command fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -61,6 +64,16 @@ impl Finding {
         };
         let error = format!("{error:#}");
         Self::failed(format!("could not be checked: {}", without_webhook_secrets(&error)), next)
+    }
+}
+
+/// Lists the first names: `a, b, c and 2 more`.
+pub(super) fn first_names<'a>(names: impl IntoIterator<Item = &'a String>) -> String {
+    let mut names = names.into_iter().map(String::as_str);
+    let first = names.by_ref().take(MAX_NAMES).collect::<Vec<_>>().join(", ");
+    match names.count() {
+        0 => first,
+        more => format!("{first} and {more} more"),
     }
 }
 

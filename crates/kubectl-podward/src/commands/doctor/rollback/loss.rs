@@ -7,11 +7,9 @@ use kube::api::DynamicObject;
 use podward_api::downgrade::LostVersion;
 use podward_diagnosis::safe_text;
 
-use super::super::finding::Finding;
+use super::super::finding::{Finding, first_names};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// The maximum number of objects that a finding names.
-const MAX_NAMED_OBJECTS: usize = 3;
 
 /// The fields that are lost, each with the objects that have it.
 #[derive(Debug, Default)]
@@ -36,7 +34,7 @@ pub(super) fn of_fields(definition: &str, lost: &LostFields) -> Vec<Finding> {
         let field = safe_text(field).replace('\n', " ");
         let what = format!(
             "{definition} of version {VERSION} does not have {field}, which is set in {}",
-            some(objects)
+            first_names(objects)
         );
         Finding::failed(what, format!("remove {field} from these objects, or go on as below"))
     };
@@ -62,14 +60,6 @@ pub(super) fn of_versions(definition: &str, lost: &[LostVersion], objects: usize
         )),
     };
     lost.iter().filter_map(finding).collect()
-}
-
-fn some(objects: &BTreeSet<String>) -> String {
-    let named = objects.iter().take(MAX_NAMED_OBJECTS).cloned().collect::<Vec<_>>().join(", ");
-    match objects.len().checked_sub(MAX_NAMED_OBJECTS) {
-        Some(more @ 1..) => format!("{named} and {more} more"),
-        _ => named,
-    }
 }
 
 #[cfg(test)]
