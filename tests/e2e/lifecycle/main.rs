@@ -11,6 +11,7 @@ mod deletion;
 mod examples;
 mod hooks;
 mod lifecycle_api;
+mod merge;
 mod operations;
 mod outages;
 mod phases;

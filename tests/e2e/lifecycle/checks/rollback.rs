@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::{
     hooks::{
-        reports::{message, until_event},
+        reports::{message, until_event, until_over},
         script::HookReply,
         server::HookServer,
     },
@@ -63,13 +63,6 @@ async fn until_refused(fixture: &Fixture, operator: &Operator, hook: &HookServer
         told.contains(&format!("its result is refused by hook {}", hook.name())) && told.contains(REASON)
     };
     fixture.feed().until("web", "its condition says who refuses, and why", says).await
-}
-
-/// Checks that nothing of the rejection is left, and that the pod is available.
-async fn until_over(fixture: &Fixture, operator: &Operator) -> Result<()> {
-    operator.await_end("web").await?;
-    let is_clean = |pod: &Pod| !pod.annotations().contains_key(keys::RESULT_REFUSED);
-    fixture.feed().until("web", "the record is gone", is_clean).await.map(drop)
 }
 
 /// Returns a pod whose operation is finished, with a result that a hook with the policy `Rollback` rejects.

@@ -16,6 +16,8 @@ use serde_json::{Value, json};
 
 use podward_support::markers::{BLOCKS_DELETE, BLOCKS_UPDATE, NEWLY_CREATE};
 
+use crate::merge::merge;
+
 /// The CloneSet `web` of the namespace of a test.
 pub(crate) struct MadeSet {
     fixture: Arc<Fixture>,
@@ -137,16 +139,5 @@ impl MadeSet {
             found == wanted
         };
         self.fixture.feed().until_pods(&format!("their states are {wanted:?}"), test).await
-    }
-}
-
-fn merge(into: &mut Value, change: Value) {
-    match (into, change) {
-        (Value::Object(into), Value::Object(change)) => {
-            for (key, value) in change {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, change) => *into = change,
     }
 }

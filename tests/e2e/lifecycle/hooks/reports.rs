@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::{Api, ResourceExt, api::ListParams};
 use podward_core::keys;
 use podward_e2e::Fixture;
-use podward_support::{WAIT, within};
+use podward_support::{Operator, WAIT, within};
 use serde_json::Value;
 
 use crate::controllers::leader;
@@ -47,6 +47,13 @@ pub(crate) async fn until_event(fixture: &Fixture, pod: &str, reason: &str, word
         }
     };
     within(WAIT, || format!("an event {reason} of pod {pod} with {words:?}"), told).await
+}
+
+/// Waits until the operation is over, the pod `web` is available, and nothing of a rejected result is left on it.
+pub(crate) async fn until_over(fixture: &Fixture, operator: &Operator) -> Result<()> {
+    operator.await_end("web").await?;
+    let is_clean = |pod: &Pod| !pod.annotations().contains_key(keys::RESULT_REFUSED);
+    fixture.feed().until("web", "the record is gone", is_clean).await.map(drop)
 }
 
 /// Waits until the leader's metrics have a line that contains all of these and a value other than 0.

@@ -18,6 +18,7 @@ use podward_support::{ReachableServer, WAIT, within};
 use serde_json::{Value, json};
 
 use crate::hooks::reports::evidence;
+use crate::merge::merge;
 
 /// The interval of reads of a registry.
 const POLL: Duration = Duration::from_millis(20);
@@ -273,16 +274,5 @@ impl Bound {
             Ok(())
         };
         within(WAIT, || "the binding to be gone".to_owned(), gone).await
-    }
-}
-
-fn merge(into: &mut Value, change: Value) {
-    match (into, change) {
-        (Value::Object(into), Value::Object(change)) => {
-            for (key, value) in change {
-                merge(into.entry(key).or_insert(Value::Null), value);
-            }
-        }
-        (into, change) => *into = change,
     }
 }

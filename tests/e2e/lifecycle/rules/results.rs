@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use podward_core::keys::{POST_CHECK_REJECTION, RESULT_REFUSED, Stage};
+use podward_core::keys::{POST_CHECK_REJECTION, Stage};
 use podward_e2e::{Fixture, Test};
 use podward_support::{Operator, pods};
 use serde_json::{Value, json};
@@ -14,7 +12,10 @@ use super::{
     objects::{put, rule, rules_of, serving, until_held, wants},
     server::{RuleWebhook, approved, rejected},
 };
-use crate::{hooks::reports::until_event, lifecycle_api::WatchStream};
+use crate::{
+    hooks::reports::{until_event, until_over},
+    lifecycle_api::WatchStream,
+};
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -47,12 +48,6 @@ async fn until_refused(fixture: &Fixture, operator: &Operator, by: &str, why: &s
     ensure!(!pods::is_available(&pod), "in service all the same: {}", pods::describe(&pod));
     until_held(fixture, operator, "web", &["its result is refused by", by, why]).await?;
     until_event(fixture, "web", "ResultRefused", &[operator.id(), by, why]).await
-}
-
-async fn until_over(fixture: &Fixture, operator: &Operator) -> Result<()> {
-    operator.await_end("web").await?;
-    let is_clean = |pod: &Pod| !pod.annotations().contains_key(RESULT_REFUSED);
-    fixture.feed().until("web", "the record is gone", is_clean).await.map(drop)
 }
 
 /// The operator begins again and fixes the problem.
