@@ -8,6 +8,9 @@
 //! `<base>/<interface>/configurators`. Consumers apply it themselves; those of Dubbo 3 do not where there is a group or
 //! version, but then the provider registers its URL again with the parameter, and is out of service from there on.
 
+mod checks;
+mod providers;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
@@ -20,13 +23,12 @@ use crate::registry::Change;
 use super::calls::{CONCURRENCY, Calls};
 use super::codes::Refusal;
 use super::dubbo_url::{DubboUrl, encoded};
-use super::packets::{Request, Stat};
+use super::packets::Request;
 use super::path;
+use checks::{WEIGHT, check};
+use providers::{Provider, Urls, instance_of, is_last, is_ours, merged, version};
 
-/// Dubbo's weights are whole numbers, and 100 by default.
-const WEIGHT: f64 = 100.0;
-/// The parameters that are fields of an instance, or that this client sets.
-const RESERVED: [&str; 4] = ["weight", "disabled", "enabled", "dynamic"];
+pub(super) use checks::check_weight;
 
 /// The layout.
 #[derive(Debug)]
@@ -36,17 +38,6 @@ pub(super) struct Interfaces {
     /// The protocol of the URLs that are registered.
     pub(super) protocol: String,
 }
-
-/// A node below `providers`.
-#[derive(Clone, Debug)]
-struct Provider {
-    name: String,
-    url: DubboUrl,
-    stat: Stat,
-}
-
-/// URLs, with the names of their nodes.
-type Urls = Vec<(String, DubboUrl)>;
 
 impl Interfaces {
     fn category(&self, service: &ServiceKey, category: &str) -> String {
@@ -308,61 +299,6 @@ fn set_disabled(url: &mut DubboUrl, disabled: bool) {
     }
 }
 
-fn is_ours(provider: &Provider) -> bool {
-    !provider.stat.is_ephemeral && instance_of(provider).is_some_and(|present| present.owner().is_some())
-}
-
-/// Returns the instance of the nodes at one address. `None` if there are no nodes.
-fn merged(at: &[&Provider], overrides: &Urls) -> Option<Instance> {
-    // One of ours says whose the address is.
-    let first = at.iter().find(|provider| is_ours(provider)).or_else(|| at.first())?;
-    let mut instance = instance_of(first)?;
-    instance.in_service = at.iter().any(|provider| is_in_service(&provider.url, overrides));
-    instance.version = Some(version(at.iter().copied()));
-    Some(instance)
-}
-
-fn is_in_service(url: &DubboUrl, overrides: &Urls) -> bool {
-    url.is_enabled() && !(url.is_overridden() && overrides.iter().any(|(_, by)| by.disables(url)))
-}
-
-/// Returns whether `url` is in service, and no provider of its service at another address is.
-fn is_last(url: &DubboUrl, all: &Urls, overrides: &Urls) -> bool {
-    let is_another = |other: &DubboUrl| {
-        (&other.host, other.port) != (&url.host, url.port)
-            && ["group", "version"].into_iter().all(|key| other.parameter(key) == url.parameter(key))
-            && is_in_service(other, overrides)
-    };
-    is_in_service(url, overrides) && !all.iter().any(|(_, other)| is_another(other))
-}
-
-/// Returns the instance of one node, without overrides.
-fn instance_of(provider: &Provider) -> Option<Instance> {
-    let Provider { url, .. } = provider;
-    let weight = url.parameter("weight").and_then(|text| text.parse::<f64>().ok()).unwrap_or(WEIGHT);
-    let mut metadata = url.parameters.clone();
-    metadata.retain(|key, _| !RESERVED.contains(&key.as_str()));
-    Some(Instance {
-        id: format!("{}:{}", url.host, url.port),
-        host: url.host.clone(),
-        port: url.port,
-        cluster: String::new(),
-        weight: if weight.is_finite() { weight.max(0.0) / WEIGHT } else { 1.0 },
-        metadata,
-        in_service: url.is_enabled(),
-        version: None,
-    })
-}
-
-/// Returns a number for the nodes at an address. The data of a node means nothing, so only other nodes are another version.
-fn version<'a>(at: impl IntoIterator<Item = &'a Provider>) -> InstanceVersion {
-    let created: BTreeSet<i64> = at.into_iter().map(|provider| provider.stat.created).collect();
-    let number = created.into_iter().fold(0_u64, |number, transaction| {
-        number.wrapping_mul(1_000_003).wrapping_add(transaction.unsigned_abs())
-    });
-    InstanceVersion(number)
-}
-
 fn check_version(
     calls: &Calls<'_>,
     present: &[Provider],
@@ -394,36 +330,6 @@ async fn transact(calls: &Calls<'_>, steps: Vec<Request>) -> Result<(), Registry
         Ok(()) => Ok(()),
         Err(_) => Err(calls.conflict("somebody else writes it at the same time")),
     }
-}
-
-/// Checks that Dubbo can store a weight as it is.
-pub(super) fn check_weight(weight: f64) -> Result<(), String> {
-    let of_dubbo = weight * WEIGHT;
-    match (0.0..=1_000_000.0).contains(&weight) && (of_dubbo - of_dubbo.round()).abs() < 1e-6 {
-        true => Ok(()),
-        false => Err(format!(
-            "the weight {weight} times {WEIGHT} is not a whole number from 0 on, as the weights of Dubbo are"
-        )),
-    }
-}
-
-/// Checks what becomes a URL.
-fn check(instance: &Instance) -> Result<(), String> {
-    if instance.host.is_empty() || instance.host.contains(['/', '?', '&', '@', '%']) || instance.port == 0 {
-        return Err(format!("{:?} and port {} are not an address", instance.host, instance.port));
-    }
-    check_weight(instance.weight)?;
-    for (key, value) in &instance.metadata {
-        if RESERVED.contains(&key.as_str()) {
-            return Err(format!(
-                "the parameter {key} of the URL is set by the registration, not by the metadata"
-            ));
-        }
-        if key.is_empty() || key.contains(['&', '=', ';', '#']) || value.contains(['&', ';', '#']) {
-            return Err(format!("the metadata {key} cannot be a parameter of a URL"));
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

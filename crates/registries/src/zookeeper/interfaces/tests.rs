@@ -1,3 +1,4 @@
+use super::super::packets::Stat;
 use super::*;
 
 fn provider(name: &str, created: i64, is_ephemeral: bool) -> Provider {
