@@ -1,23 +1,22 @@
 //! Command line arguments that services have in common.
 
-use std::net::{IpAddr, SocketAddr};
-use std::path::{Path, PathBuf};
+pub(crate) mod parsers;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
-use kube::Client;
 use podward_core::ReviewPolicy;
 use prometheus_client::registry::Registry;
-use tokio_util::sync::CancellationToken;
 
 use crate::budget::{self, ByteBudget};
-use crate::lease::LeaseParams;
 use crate::telemetry::traces::TraceArgs;
-use crate::tls::{
-    AuthoritySource, CertificateSecret, CertificateSource, ServingCertificate, ServingCertificateError,
-    TlsMetrics,
-};
+
+pub use crate::lease::LeaseArgs;
+pub use crate::tls::{CertificateArgs, PeerArgs};
+pub use parsers::{network, seconds};
 
 /// Arguments of the process itself.
 #[derive(Clone, Debug, Args)]
@@ -96,110 +95,6 @@ impl LimitArgs {
     }
 }
 
-/// Arguments of a server's certificate, which is read from a Secret or from files.
-#[derive(Clone, Debug, Args)]
-pub struct CertificateArgs {
-    /// PEM file with the server's certificate, then its chain; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_CERT", value_name = "FILE", default_value = "/etc/podward/tls/tls.crt")]
-    pub tls_cert: PathBuf,
-    /// PEM file with the certificate's private key; read again when it changes
-    #[arg(long, env = "PODWARD_TLS_KEY", value_name = "FILE", default_value = "/etc/podward/tls/tls.key")]
-    pub tls_key: PathBuf,
-    /// Secret with the certificate (tls.crt, tls.key, ca.crt), which is watched; used instead of --tls-cert and
-    /// --tls-key
-    #[arg(
-        long,
-        env = "PODWARD_TLS_SECRET",
-        value_name = "NAME",
-        conflicts_with_all = ["tls_cert", "tls_key"]
-    )]
-    pub tls_secret: Option<String>,
-    /// Namespace of that Secret
-    #[arg(long, env = "PODWARD_NAMESPACE", default_value = "podward-system")]
-    pub namespace: String,
-}
-
-impl CertificateArgs {
-    /// Begins to watch the Secret of `--tls-secret` and waits until it has a certificate. Without that flag it does
-    /// nothing.
-    ///
-    /// # Errors
-    ///
-    /// When `stop` comes first.
-    pub async fn follow(
-        &self,
-        secret: &CertificateSecret,
-        client: &Client,
-        stop: &CancellationToken,
-    ) -> anyhow::Result<()> {
-        let Some(name) = &self.tls_secret else { return Ok(()) };
-        secret.follow(client.clone(), &self.namespace, name, stop.clone()).await
-    }
-
-    /// Returns the source of the certificate: `secret` if `--tls-secret` is given, else the files.
-    #[must_use]
-    pub fn source(&self, secret: &CertificateSecret) -> CertificateSource {
-        match self.tls_secret {
-            Some(_) => CertificateSource::Secret(secret.clone()),
-            None => CertificateSource::files(&self.tls_cert, &self.tls_key),
-        }
-    }
-
-    /// Returns the source of authorities: `file` if it is given, else `ca.crt` in `secret` if `--tls-secret` is given,
-    /// else the file `ca.crt` beside `--tls-cert`.
-    #[must_use]
-    pub fn authorities(&self, file: Option<&Path>, secret: &CertificateSecret) -> AuthoritySource {
-        match (file, &self.tls_secret) {
-            (Some(file), _) => AuthoritySource::File(file.to_owned()),
-            (None, Some(_)) => AuthoritySource::Secret(secret.clone()),
-            (None, None) => AuthoritySource::File(self.tls_cert.with_file_name("ca.crt")),
-        }
-    }
-}
-
-/// Arguments of services that call each other over gRPC.
-#[derive(Clone, Debug, Args)]
-pub struct PeerArgs {
-    /// PEM file with the authorities of client certificates (common name: user, organisation: group); callers need
-    /// tokens when not given
-    #[arg(long, env = "PODWARD_CLIENT_CA", value_name = "FILE")]
-    pub client_ca: Option<PathBuf>,
-    /// User name of the lifecycle-controller
-    #[arg(
-        long,
-        env = "PODWARD_CONTROLLER_USER",
-        default_value = "system:serviceaccount:podward-system:lifecycle-controller"
-    )]
-    pub controller_user: String,
-    /// File with the token that this service sends to the lifecycle-controller; read again when it changes
-    #[arg(
-        long,
-        env = "PODWARD_TOKEN_FILE",
-        value_name = "FILE",
-        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-    )]
-    pub token_file: PathBuf,
-}
-
-impl PeerArgs {
-    /// Reads the server's certificate. With `--client-ca` the server also requests a certificate from clients.
-    ///
-    /// # Errors
-    ///
-    /// When a source can't be read, is not PEM, or the certificate and its key don't belong together.
-    pub fn serving_certificate(
-        &self,
-        source: CertificateSource,
-        metrics: TlsMetrics,
-    ) -> Result<ServingCertificate, ServingCertificateError> {
-        let certificate = ServingCertificate::load(source, metrics)?;
-        match &self.client_ca {
-            Some(client_ca) => certificate.with_client_ca(AuthoritySource::File(client_ca.clone())),
-            None => Ok(certificate),
-        }
-    }
-}
-
 /// Arguments of the review of writes to pods, the same for both webhooks.
 #[derive(Clone, Debug, Args)]
 pub struct ReviewArgs {
@@ -236,57 +131,6 @@ pub struct KubeArgs {
     pub kubeconfig: Option<PathBuf>,
 }
 
-/// Arguments of leader election.
-#[derive(Clone, Debug, Args)]
-pub struct LeaseArgs {
-    /// Namespace of the Lease
-    #[arg(long, env = "PODWARD_LEASE_NAMESPACE", default_value = "podward-system")]
-    pub lease_namespace: String,
-    /// Name of the Lease; the service's own name when not given
-    #[arg(long, env = "PODWARD_LEASE_NAME")]
-    pub lease_name: Option<String>,
-    /// Name of this replica in the election; the host name and a random part when not given
-    #[arg(long, env = "PODWARD_IDENTITY")]
-    pub identity: Option<String>,
-    /// UID of the pod in which this process is the only one that takes part in the election: a Lease that an earlier
-    /// process of the pod held when it ended is free. Has no effect with --identity
-    #[arg(long, env = "PODWARD_POD_UID")]
-    pub pod_uid: Option<String>,
-    /// Seconds after which a leader that does not renew the Lease is replaced
-    #[arg(long, env = "PODWARD_LEASE_DURATION", default_value = "10", value_parser = seconds)]
-    pub lease_duration: Duration,
-}
-
-impl LeaseArgs {
-    /// Returns the parameters of the election for `service`.
-    #[must_use]
-    pub fn params(&self, service: &str) -> LeaseParams {
-        let (identity, predecessors) = self.identity();
-        LeaseParams {
-            namespace: self.lease_namespace.clone(),
-            name: self.lease_name.clone().unwrap_or_else(|| service.to_owned()),
-            identity,
-            predecessors,
-            duration: self.lease_duration,
-            address: None,
-        }
-    }
-
-    /// Returns the name of this replica in the election, and with what the names of earlier processes of its pod begin. The
-    /// random part makes a restarted process another candidate, because it does not know the work of the process before it.
-    fn identity(&self) -> (String, Option<String>) {
-        if let Some(identity) = &self.identity {
-            return (identity.clone(), None);
-        }
-        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        let host = Some(host.trim()).filter(|host| !host.is_empty()).unwrap_or("podward");
-        let uid = self.pod_uid.as_deref().filter(|uid| !uid.is_empty());
-        let of_pod = uid.map(|uid| format!("{host}_{uid}_"));
-        let start = of_pod.clone().unwrap_or_else(|| format!("{host}_"));
-        (format!("{start}{:08x}", fastrand::u32(..)), of_pod)
-    }
-}
-
 /// Arguments of unreachable nodes. The webhook that holds deletes, the controller that executes them and the bridge to
 /// registries have the same.
 #[derive(Clone, Debug, Args)]
@@ -311,40 +155,6 @@ pub struct AddressArgs {
         value_parser = network
     )]
     pub allowed_addresses: Vec<IpNet>,
-}
-
-/// Parses a network (`10.0.0.0/24`, `fd00::/8`), or an address, which stands for itself.
-///
-/// # Errors
-///
-/// When `text` is neither; the error says what is valid.
-pub fn network(text: &str) -> Result<IpNet, String> {
-    let network = match text.parse::<IpAddr>() {
-        Ok(address) => IpNet::from(address),
-        Err(_) => text
-            .parse::<IpNet>()
-            .map_err(|_| format!("{text:?} is no network, such as 10.0.0.0/24 or fd00::/8"))?,
-    };
-    match network {
-        // Such addresses are compared as IPv4 addresses.
-        IpNet::V6(network) if network.addr().to_ipv4_mapped().is_some() => {
-            Err(format!("{text:?} is an IPv4-mapped network: write it as an IPv4 network"))
-        }
-        network => Ok(network.trunc()),
-    }
-}
-
-/// Parses seconds, which may have a fraction (`0.5`), at most a day.
-///
-/// # Errors
-///
-/// When `text` is not such a number; the error says what is wrong with it.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("{text:?} is not a number of seconds"))?;
-    if !(0.0..=86_400.0).contains(&seconds) {
-        return Err(format!("{text} must be between 0 and 86400"));
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]
@@ -403,27 +213,5 @@ mod tests {
         assert_eq!(args.process.threads, None);
         assert!(All::try_parse_from(["x", "--drain-delay", "soon"]).is_err());
         assert!(All::try_parse_from(["x", "--drain-delay", "-1"]).is_err());
-    }
-
-    #[test]
-    fn identities_differ_from_process_to_process() {
-        let args = All::parse_from(["x"]).lease;
-        let params = || args.params("service");
-        assert_ne!(params().identity, params().identity);
-        assert_eq!(params().predecessors, None);
-        let named =
-            LeaseArgs { identity: Some("me".to_owned()), pod_uid: Some("u".to_owned()), ..args.clone() };
-        let named = named.params("service");
-        assert_eq!((named.identity.as_str(), named.predecessors), ("me", None));
-    }
-
-    #[test]
-    fn processes_of_a_pod_are_predecessors_of_each_other() {
-        let of = |uid: &str| All::parse_from(["x", "--pod-uid", uid]).lease.params("service");
-        let (first, second, other) = (of("u-1"), of("u-1"), of("u-2"));
-        assert_ne!(first.identity, second.identity);
-        assert!(second.is_predecessor(&first.identity));
-        assert!(!other.is_predecessor(&first.identity));
-        assert!(!of("").is_predecessor(&of("").identity), "no UID");
     }
 }

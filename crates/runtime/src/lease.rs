@@ -20,6 +20,7 @@
 //! A process that is stopped and continued (SIGSTOP, a stalled machine) believes for a moment that it still leads, and
 //! a request that it has already sent can't be cancelled. Every write of a leader needs preconditions of its own.
 
+mod args;
 mod candidate;
 mod decide;
 mod params;
@@ -32,6 +33,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::progress::Progress;
 use candidate::Candidate;
 
+pub use args::LeaseArgs;
 pub use params::{GRPC_ADDRESS, LeaseParams};
 
 /// A running candidacy. Dropping it also releases the Lease, but without waiting for that.

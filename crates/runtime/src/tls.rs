@@ -1,6 +1,7 @@
 //! HTTPS by rustls: a certificate that can be rotated while serving, HTTP/1.1 keep-alive and HTTP/2 by ALPN, limits on
 //! what a client can hold, and a shutdown that loses no request.
 
+mod args;
 mod client_args;
 mod client_names;
 mod file_version;
@@ -14,6 +15,7 @@ mod serving_certificate;
 mod source;
 
 pub use crate::connections::ConnectionProof;
+pub use args::{CertificateArgs, PeerArgs};
 pub use client_args::ReviewClientArgs;
 pub(crate) use file_version::FileVersion;
 pub use metrics::TlsMetrics;
