@@ -13,8 +13,8 @@ use super::revocation::RECHECK_INTERVAL;
 /// The flags of the gRPC port.
 #[derive(Clone, Debug, Args)]
 pub struct GrpcArgs {
-    /// Address that the gRPC port listens on
-    #[arg(long, env = "PODWARD_GRPC_BIND", default_value = "0.0.0.0:9444")]
+    /// Address that the gRPC port listens on. [::] stands for all addresses, IPv6 and IPv4
+    #[arg(long, env = "PODWARD_GRPC_BIND", default_value = "[::]:9444")]
     pub grpc_bind: SocketAddr,
     /// Seconds that requests in flight get to finish after the gRPC port is closed
     #[arg(long, env = "PODWARD_DRAIN_TIMEOUT", default_value = "10", value_parser = seconds)]
@@ -29,7 +29,7 @@ pub struct GrpcArgs {
     #[command(flatten)]
     pub limits: LimitArgs,
     /// Address at which other replicas reach the gRPC port of this replica; default: the address that the port listens
-    /// on, unless that is 0.0.0.0
+    /// on, unless that stands for all addresses
     #[arg(long, env = "PODWARD_ADVERTISE", value_name = "HOST:PORT")]
     pub advertise: Option<String>,
     /// PEM file with the certificate authorities of the replicas' gRPC certificates; default: ca.crt in the Secret of
@@ -96,6 +96,21 @@ mod tests {
         let drain = |args: &[&str]| All::parse_from([&["x"], args].concat()).grpc.drain_timeout;
         assert_eq!(drain(&[]), Duration::from_secs(10));
         assert_eq!(drain(&["--drain-timeout", "25"]), Duration::from_secs(25));
+    }
+
+    #[test]
+    fn all_addresses_are_no_address_for_other_replicas() {
+        let bound = |args: &[&str], bound: &str| {
+            All::parse_from([&["x"], args].concat()).grpc.address(bound.parse().unwrap())
+        };
+        for unspecified in ["[::]:9444", "0.0.0.0:9444"] {
+            assert_eq!(bound(&[], unspecified), None);
+            assert_eq!(
+                bound(&["--advertise", "fd00::1:9444"], unspecified).as_deref(),
+                Some("[fd00::1]:9444")
+            );
+        }
+        assert_eq!(bound(&[], "[fd00::2]:9444").as_deref(), Some("[fd00::2]:9444"));
     }
 
     #[test]

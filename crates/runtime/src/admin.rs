@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub use readiness::{Readiness, ReadinessCondition};
 
 use crate::connections::{ConnectionLimits, ConnectionMetrics, Connections, IdleLimits, OpenConnection};
+use crate::listen::listen;
 use crate::tls::BindError;
 
 /// Connections at the same time. Probes and Prometheus need a few; a new one replaces the oldest.
@@ -53,14 +54,14 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 takes a free one, and `[::]` stands for all addresses, IPv6 and IPv4.
     ///
     /// # Errors
     ///
     /// When it can't listen on the address.
     pub async fn bind(address: SocketAddr) -> Result<Self, BindError> {
         let failed = |source| BindError { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address: bound })
     }

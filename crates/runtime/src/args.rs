@@ -24,8 +24,8 @@ pub struct ProcessArgs {
     /// Worker threads; one for each CPU when not given
     #[arg(long, env = "PODWARD_THREADS", value_parser = clap::value_parser!(u16).range(1..=512))]
     pub threads: Option<u16>,
-    /// Address of the HTTP port with /livez, /readyz and /metrics
-    #[arg(long, env = "PODWARD_ADMIN_BIND", default_value = "0.0.0.0:8080")]
+    /// Address of the HTTP port with /livez, /readyz and /metrics. [::] stands for all addresses, IPv6 and IPv4
+    #[arg(long, env = "PODWARD_ADMIN_BIND", default_value = "[::]:8080")]
     pub admin_bind: SocketAddr,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -58,8 +58,8 @@ pub enum LogFormat {
 /// Arguments of an HTTPS port.
 #[derive(Clone, Debug, Args)]
 pub struct TlsArgs {
-    /// Address of the HTTPS port
-    #[arg(long, env = "PODWARD_BIND", default_value = "0.0.0.0:9443")]
+    /// Address of the HTTPS port. [::] stands for all addresses, IPv6 and IPv4
+    #[arg(long, env = "PODWARD_BIND", default_value = "[::]:9443")]
     pub bind: SocketAddr,
     /// Seconds to accept connections after the signal to stop, while clients learn that this replica is not ready
     #[arg(long, env = "PODWARD_DRAIN_DELAY", default_value = "0", value_parser = seconds)]

@@ -36,6 +36,7 @@ mod file_limit;
 pub mod grpc;
 pub mod grpc_client;
 pub mod lease;
+mod listen;
 pub mod places;
 pub mod progress;
 pub mod retry;

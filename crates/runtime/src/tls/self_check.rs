@@ -1,6 +1,6 @@
 //! Checks whether the process's own TLS server serves.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -63,12 +63,11 @@ pub async fn self_check(
 
 /// Returns the address to connect to: the loopback address for a server that listens on all addresses.
 fn reachable(bound: SocketAddr) -> SocketAddr {
-    let ip = match bound.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-        ip => ip,
-    };
-    SocketAddr::new(ip, bound.port())
+    match bound.ip().is_unspecified() {
+        // Also for [::], because IPv6 may be disabled on the interfaces of a pod.
+        true => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), bound.port()),
+        false => bound,
+    }
 }
 
 async fn ask(address: SocketAddr, certificate: &Arc<ServingCertificate>) -> Result<(), SelfCheckError> {

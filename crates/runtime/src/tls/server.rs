@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::ServingCertificate;
 use crate::connections::{ConnectionLimits, Connections, FairTurns, IdleLimits};
+use crate::listen::listen;
 use connection::ServerConnection;
 pub use limits::ServerLimits;
 use peer::BoxError;
@@ -55,7 +56,7 @@ pub struct TlsServer {
 }
 
 impl TlsServer {
-    /// Listens on `address`; port 0 takes a free one.
+    /// Listens on `address`; port 0 takes a free one, and `[::]` stands for all addresses, IPv6 and IPv4.
     ///
     /// # Errors
     ///
@@ -66,7 +67,7 @@ impl TlsServer {
         limits: ServerLimits,
     ) -> Result<Self, BindError> {
         let failed = |source| BindError { address, source };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
         Ok(Self { listener, address: bound, certificate, limits, retire: CancellationToken::new() })
     }
@@ -155,7 +156,10 @@ impl TlsServer {
                 accepted = self.listener.accept() => accepted,
             };
             match accepted {
-                Ok(accepted) => return Some(accepted),
+                Ok((socket, from)) => {
+                    let address = SocketAddr::new(from.ip().to_canonical(), from.port());
+                    return Some((socket, address));
+                }
                 Err(error) => {
                     // The client has disconnected, or no file descriptor is free. The latter needs a connection less,
                     // and time.
