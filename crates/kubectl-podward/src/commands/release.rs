@@ -39,7 +39,8 @@ use write::ReleaseWriter;
 /// in the registries.
 ///
 /// With `discoverybinding/NAME`, releases the removals from a service registry that the removal limit of this binding
-/// holds.
+/// holds. Of a binding that was deleted while no service-discovery-bridge runs, removes the finalizer: its instances stay in
+/// the registry.
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["all", "namespace", "pods"]))]
 pub(crate) struct Release {
@@ -99,7 +100,9 @@ impl Release {
         match bindings.as_slice() {
             [] => {}
             [name] if self.pods.len() == 1 => {
-                return removals::release(client, self.namespace.as_deref(), name, self.dry_run).await;
+                let installation = PodwardInstallation::new(client.clone(), &self.podward_namespace);
+                let namespace = self.namespace.as_deref();
+                return removals::release(client, &installation, namespace, name, self.dry_run).await;
             }
             _ => bail!("name one DiscoveryBinding, and no pods with it"),
         }

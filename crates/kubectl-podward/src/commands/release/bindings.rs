@@ -48,6 +48,28 @@ pub(super) async fn release_all(client: &Client, namespace: Option<&str>, dry_ru
     Ok(all)
 }
 
+/// Removes Podward's finalizer from a binding that was deleted, where no service-discovery-bridge runs. Its instances stay in
+/// the registry. Says how to remove its hook, which nobody else removes.
+///
+/// # Errors
+/// Fails if the binding cannot be patched.
+pub(super) async fn release_deleted(client: &Client, binding: DiscoveryBinding, dry_run: bool) -> Result<()> {
+    let binding = DeserializeGuard(Ok(binding));
+    println!("no service-discovery-bridge runs that could deregister the instances");
+    if dry_run {
+        println!("{}", would_remove(&binding));
+    } else {
+        let (name, left) = (full_name(&binding), left(&binding));
+        release(client, &binding).await.with_context(|| {
+            format!("remove the finalizer {BINDING_FINALIZER} from DiscoveryBinding {name}")
+        })?;
+        println!("DiscoveryBinding {name}: removed the finalizer {BINDING_FINALIZER}{left}");
+    }
+    let hook = format!("{}.{}", binding.namespace().unwrap_or_default(), binding.name_any());
+    println!("if its hook exists, pods wait for it: kubectl delete lifecyclehook {hook} --ignore-not-found");
+    Ok(())
+}
+
 /// Lists the bindings that have Podward's finalizer.
 async fn held(client: &Client, namespace: Option<&str>) -> Result<Vec<DeserializeGuard<DiscoveryBinding>>> {
     let bindings: Api<DeserializeGuard<DiscoveryBinding>> = match namespace {

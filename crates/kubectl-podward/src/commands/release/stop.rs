@@ -25,8 +25,9 @@ use tokio::time::{Instant, timeout_at};
 const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
 /// The services that write to pods, or to DiscoveryBindings, on their own.
-const CONTROLLERS: [&str; 4] =
-    ["lifecycle-controller", "traffic-controller", "service-discovery-bridge", "cloneset-controller"];
+const CONTROLLERS: [&str; 4] = ["lifecycle-controller", "traffic-controller", BRIDGE, "cloneset-controller"];
+/// The service that removes the finalizer of DiscoveryBindings.
+const BRIDGE: &str = "service-discovery-bridge";
 
 /// The deadline of a request.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
@@ -70,23 +71,41 @@ impl PodwardInstallation {
         Ok(None)
     }
 
+    /// Returns whether the service-discovery-bridge has pods, or is to have some.
+    ///
+    /// # Errors
+    /// When Podward is installed in another namespace, or the API server does not answer.
+    pub(super) async fn has_bridge(&self) -> Result<bool> {
+        self.has_webhooks().await?;
+        Ok(self.deployment(BRIDGE).await?.is_some_and(|found| !is_scaled_down(&found)))
+    }
+
+    /// Returns whether there are Podward's webhook configurations.
+    ///
+    /// # Errors
+    /// When they call Services in another namespace, or the API server does not answer.
+    async fn has_webhooks(&self) -> Result<bool> {
+        let webhooks: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let what = format!("look for webhook configuration {MUTATING}");
+        let Some(found) = with_timeout(&what, webhooks.get_opt(MUTATING)).await? else { return Ok(false) };
+        match service_namespace(&found).filter(|namespace| *namespace != self.namespace) {
+            Some(elsewhere) => bail!(
+                "Podward is installed in namespace {elsewhere}, and not in {}; nothing was changed: run the command again \
+                 with --podward-namespace {elsewhere}",
+                self.namespace
+            ),
+            None => Ok(true),
+        }
+    }
+
     /// Checks that Podward is installed in the namespace: its webhooks call Services there, or, if there are no webhooks any
     /// more, its controllers are there.
     ///
     /// # Errors
     /// When it is not, or the API server does not answer.
     pub(super) async fn check(&self) -> Result<()> {
-        let webhooks: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
-        let what = format!("look for webhook configuration {MUTATING}");
-        if let Some(found) = with_timeout(&what, webhooks.get_opt(MUTATING)).await? {
-            return match service_namespace(&found).filter(|namespace| *namespace != self.namespace) {
-                Some(elsewhere) => bail!(
-                    "Podward is installed in namespace {elsewhere}, and not in {}; nothing was changed: run the command again \
-                     with --podward-namespace {elsewhere}",
-                    self.namespace
-                ),
-                None => Ok(()),
-            };
+        if self.has_webhooks().await? {
+            return Ok(());
         }
         for name in CONTROLLERS {
             if self.deployment(name).await?.is_some() {
