@@ -262,6 +262,17 @@ fn the_rollback_guard_is_for_the_definitions_of_the_release() {
     assert!(of("rollbackGuard: {enabled: false}").is_none());
 }
 
+/// Whoever disables the aggregation says who has which right.
+#[test]
+fn roles_of_kubernetes_get_rights_only_if_the_values_say_so() {
+    let label = "rbac.authorization.k8s.io/aggregate-to-";
+    let right = "verbs: [break-glass]";
+    let with = with_values("");
+    assert!(with.contains(label) && with.contains(right), "{with}");
+    let without = with_values("rbac: {aggregate: false}");
+    assert!(!without.contains(label) && without.contains(right), "{without}");
+}
+
 /// Flux drops links of a chart that it reads from a repository.
 #[test]
 fn the_chart_contains_no_link() {

@@ -47,6 +47,7 @@ pub(crate) async fn a_rollback_that_loses_a_field_is_refused(site: &Site) -> Res
     ensure!(site.upgrade(&["crds.install=false"]).await.is_err(), "Helm upgraded after a pending rollback");
     let removed = site.shell(remove, std::path::Path::new("/")).await?;
     ensure!(removed.lines().count() == 1, "{removed}");
+    definitions_are_not_deleted(site).await?;
     site.upgrade(&["crds.install=false"]).await.context("keep the newer definitions")?;
     let hook = hooks(site).get(HOOK).await.context("read the hook")?;
     ensure!(hook.data["spec"][FIELD].is_string(), "the field is lost: {}", hook.data);
@@ -55,6 +56,20 @@ pub(crate) async fn a_rollback_that_loses_a_field_is_refused(site: &Site) -> Res
     change_definitions(site, &json!([{"op": "remove", "path": pointer()}])).await?;
     // The release contains the definitions again.
     site.upgrade(&[]).await
+}
+
+/// Helm deletes a definition that is not in the release any more, with all its objects, unless its annotation says otherwise.
+/// So the chart refuses the upgrade, and names the annotation.
+async fn definitions_are_not_deleted(site: &Site) -> Result<()> {
+    let definition = "lifecyclehooks.podward.io";
+    site.kubectl(&["annotate", "crd", definition, "helm.sh/resource-policy-"]).await?;
+    let refused = site.upgrade(&["crds.install=false"]).await.err();
+    let refused = format!("{:#}", refused.context("an upgrade deletes a definition and its objects")?);
+    let way = format!("kubectl annotate crd {definition} helm.sh/resource-policy=keep");
+    let said = refused.split_whitespace().collect::<Vec<_>>().join(" ");
+    ensure!(said.contains(&way), "{refused}");
+    site.shell(&way, std::path::Path::new("/")).await?;
+    Ok(())
 }
 
 /// Checks that a rollback has left nothing of its guard.

@@ -1,5 +1,5 @@
 {{- define "node-agent.args" -}}
-- --bind=0.0.0.0:{{ .Values.global.nodeAgent.port }}
-- --admin-bind=0.0.0.0:{{ .Values.global.nodeAgent.adminPort }}
+- --bind=[::]:{{ .Values.global.nodeAgent.port }}
+- --admin-bind=[::]:{{ .Values.global.nodeAgent.adminPort }}
 - --traffic-controller-user=system:serviceaccount:{{ .Release.Namespace }}:traffic-controller
 {{- end }}
