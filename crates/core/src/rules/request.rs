@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::model::keys::Stage;
 use crate::model::operations::Operations;
+use crate::model::time::UnixNanos;
 
 /// A stage in which rules are checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,7 +51,8 @@ pub struct CheckRequest {
     pub stage: CheckStage,
     /// The id of the operation.
     pub operation: String,
-    /// The value of its `pre-check/<id>` or `post-check/<id>`: nanoseconds since the Unix epoch, as text.
+    /// The value of its `pre-check/<id>` or `post-check/<id>`: nanoseconds since the Unix epoch, as text. It changes when a
+    /// grant is given back ([`asked_again_at`](Self::asked_again_at)).
     pub asked_at: String,
 }
 
@@ -59,6 +61,15 @@ impl CheckRequest {
     #[must_use]
     pub fn since(&self) -> i64 {
         self.asked_at.parse().unwrap_or(i64::MAX)
+    }
+
+    /// Returns the time to store, as text, when the request is made again at `now`. It differs from the time of this
+    /// request by a nanosecond, so that waits and deadlines continue. A time that is unreadable or in the future becomes
+    /// `now`.
+    #[must_use]
+    pub fn asked_again_at(&self, now: UnixNanos) -> String {
+        let before = self.asked_at.parse::<i64>().ok().filter(|at| *at < now.0);
+        UnixNanos(before.map_or(now.0, |at| at + 1)).to_string()
     }
 }
 

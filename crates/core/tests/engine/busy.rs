@@ -10,6 +10,7 @@ use podward_core::busy::{BUSY_EVIDENCE, BusyChecks, BusyClaim, BusyLimits, REASO
 use podward_core::deletion::hold::{RecordOutcome, answer};
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_core::keys::{BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, CONTROL_LABEL, EVIDENCE, Stage};
+use podward_core::rules::{CheckRequest, check_requests};
 use podward_core::{
     CheckResult, Checks, ConditionStatus, NoRules, Objection, Pod, PodFacts, PodHooks, PodPlan, PodView,
     ReviewPolicy, UnixNanos, Writer, explain, plan, review,
@@ -148,6 +149,27 @@ fn past_the_maximum_it_goes_on_and_that_is_on_record() {
     next.look(at(130));
     assert!(next.has(Stage::PreChecked, "b"));
     assert_eq!(next.evidence, None);
+}
+
+/// A rule that refuses late gives its grant back, and the operation asks again.
+#[test]
+fn a_request_that_is_made_again_waits_no_longer() {
+    let mut worker = Worker::new().busy(5_000, "");
+    worker.begin("a", at(0));
+    worker.look(at(0));
+    let before = check_requests(&worker.labels);
+    let again = |asked_at: &str, now| {
+        CheckRequest { asked_at: asked_at.to_owned(), ..before[0].clone() }.asked_again_at(now)
+    };
+    worker.labels.insert(Stage::PreCheck.key("a"), again(&before[0].asked_at, at(99)));
+    assert_ne!(check_requests(&worker.labels), before, "it is another request");
+    assert_eq!(worker.look(at(99)).0.wake, Some(UnixNanos(at(100).0 + 1)));
+    assert_eq!(worker.look(at(101)).1, 1);
+    assert!(worker.has(Stage::PreChecked, "a"));
+
+    for unusable in ["soon", "9223372036854775807", &at(99).to_string()] {
+        assert_eq!(again(unusable, at(99)), at(99).to_string(), "{unusable}");
+    }
 }
 
 #[test]
