@@ -5,6 +5,7 @@
 mod convert;
 mod invalid;
 mod name;
+mod selector_limits;
 mod validate;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, Time};
@@ -78,6 +79,7 @@ pub const CALL_TIMEOUT_MILLISECONDS: std::ops::RangeInclusive<u32> = 100..=60_00
 pub struct LifecycleHookSpec {
     /// Selects pods by their labels, among the pods that have opted in. When not set, all of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = selector_limits::bounded)]
     pub pod_selector: Option<LabelSelector>,
     /// The only namespace whose pods the hook can select. The hook is then called `<namespace>.<name>`. It cannot be
     /// changed. When not set, `namespaceSelector` decides.
@@ -86,6 +88,7 @@ pub struct LifecycleHookSpec {
     pub namespace: Option<String>,
     /// Selects namespaces by their labels. When not set, all namespaces. Not valid together with `namespace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(transform = selector_limits::bounded)]
     pub namespace_selector: Option<LabelSelector>,
     /// The questions that Podward asks the hook. PreCheck: may the operation start? Prepare: drain the pod.
     /// PostCheck: is the result good? Complete: add the pod to traffic. Release: forget the pod.
@@ -115,7 +118,9 @@ pub struct LifecycleHookSpec {
     #[serde(default)]
     pub deadline_policy: DeadlinePolicy,
     /// The effect of a hook that is unreachable. Fail: the pod waits until the hook answers or the deadline passes.
-    /// Ignore: after three failed calls in a row, the pod continues without the hook, with the evidence ASSUMED.
+    /// Ignore: after three failed calls in a row, the pod continues without the hook, with the evidence ASSUMED. That a
+    /// hook is not attached does not count in the first 30 s after it was registered or changed, or after a change of
+    /// leader.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
     /// The effect of the answer REJECTED in PostCheck. Hold: the operation waits until the hook answers DONE or the

@@ -7,6 +7,7 @@ use crate::selector::compile;
 
 use super::{
     DeadlinePolicy, FailurePolicy, GateTiming, InvalidHook, LifecycleHook, Phase, PostCheckRejection,
+    selector_limits,
 };
 
 /// The label with the name of a namespace.
@@ -16,13 +17,14 @@ impl LifecycleHook {
     /// Checks the hook and returns it as a hook of `podward-core`.
     ///
     /// # Errors
-    /// Fails if [`check`](Self::check) fails or a selector is invalid.
+    /// Fails if [`check`](Self::check) fails, or a selector is invalid or too large.
     pub fn to_hook(&self) -> Result<hooks::Hook, InvalidHook> {
         self.check()?;
         let spec = &self.spec;
-        let selector = |field, selector: &Option<LabelSelector>| {
-            let compiled = selector.as_ref().map_or_else(|| Ok(Selector::everything()), compile);
-            compiled.map_err(|error| InvalidHook::Selector { field, error })
+        let selector = |field, selector: &Option<LabelSelector>| -> Result<Selector, InvalidHook> {
+            let Some(selector) = selector else { return Ok(Selector::everything()) };
+            selector_limits::check(field, selector)?;
+            compile(selector).map_err(|error| InvalidHook::Selector { field, error })
         };
         // Kubernetes sets this label on each namespace, and nobody can change it.
         let only = spec.namespace.as_ref().map(|namespace| LabelSelector {

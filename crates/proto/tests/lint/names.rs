@@ -15,6 +15,20 @@ fn packages_are_their_folders() {
     none(wrong.collect(), "the package of a file must match its folder");
 }
 
+/// Without it, `protoc-gen-go` stops.
+#[test]
+fn files_have_a_package_of_go() {
+    let path = "podward.io/podward/v1;podwardv1";
+    let is_named = |file: &prost_types::FileDescriptorProto| {
+        file.options.as_ref().is_some_and(|options| options.go_package() == path)
+    };
+    let wrong = files().into_iter().filter(|file| !is_named(file));
+    none(
+        wrong.map(|file| file.name().to_owned()).collect(),
+        "the option go_package is missing or another one",
+    );
+}
+
 #[test]
 fn the_syntax_is_proto3() {
     let wrong = files().into_iter().filter(|file| file.syntax() != "proto3");
