@@ -74,6 +74,10 @@ pub struct DeletionRequest {
     /// it. `Some("")` means that the pod had no such annotation; `None` means that the request did not set the cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_before: Option<String>,
+    /// True if the label [`PREPARING_TO_DELETE`](crate::keys::PREPARING_TO_DELETE) belonged to another operation when the
+    /// request was recorded. A cancel keeps it for that operation.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub was_preparing: bool,
     /// The time at which a postponed request begins again, in nanoseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_before: Option<i64>,
@@ -116,6 +120,7 @@ impl DeletionRequest {
             joint: None,
             reserved_at: None,
             cost_before: None,
+            was_preparing: false,
             not_before: None,
             times_postponed: 0,
             replaced_eviction: None,
@@ -166,6 +171,7 @@ impl DeletionRequest {
         Some(DeletionRequest {
             replaced_eviction: new.by_workload.then(eviction),
             cost_before: self.cost_before.clone(),
+            was_preparing: self.was_preparing,
             reserved_at: self.reserved_at,
             requested_at: self.requested_at,
             ..new.clone()

@@ -103,6 +103,42 @@ fn a_request_begins_and_a_cancel_leaves_nothing() {
 }
 
 #[test]
+fn a_cancel_leaves_the_announcement_of_another_operation() {
+    let with_other = |is_preparing: bool| {
+        let mut pod = Marked::new();
+        pod.labels.insert(Stage::Operating.key("set"), "1".to_owned());
+        pod.labels.insert(Stage::OperationType.key("set"), "scale-in".to_owned());
+        if is_preparing {
+            pod.labels.insert(keys::PREPARING_TO_DELETE.to_owned(), "1".to_owned());
+        }
+        pod.engine();
+        let request = DeletionRequest::new(DeletionKind::Evict, "jane", NOW);
+        pod.write(&pod.with(|pod| record(pod, request, false)));
+        pod
+    };
+    let left = |pod: &mut Marked| {
+        pod.write(&pod.with(cancel));
+        assert_eq!(pod.intent(), DeletionIntent::None, "{pod:?}");
+        pod.labels.get(keys::PREPARING_TO_DELETE).cloned()
+    };
+    assert_eq!(left(&mut with_other(true)).as_deref(), Some("1"), "it is that of the other operation");
+    assert_eq!(left(&mut with_other(false)), None, "the request has set it");
+    // A delete takes the eviction over.
+    let mut joined = with_other(true);
+    let delete = DeletionRequest::new(DeletionKind::Delete, "joe", NOW);
+    let request = joined.deletion_request().unwrap().joined_by(&delete).unwrap();
+    joined.write(&replace(&request));
+    assert_eq!(left(&mut joined).as_deref(), Some("1"));
+    // The other operation ends first, while the request is postponed.
+    let mut alone = with_other(true);
+    let request = alone.deletion_request().unwrap();
+    alone.write(&alone.with(|pod| postpone(pod, &request, UnixNanos(99))));
+    alone.labels.insert(Stage::UndoOperationType.key("set"), "scale-in".to_owned());
+    alone.engine();
+    assert_eq!(left(&mut alone), None, "nothing is announced any more");
+}
+
+#[test]
 fn every_way_to_take_a_request_back_is_seen() {
     let cancelled = |change: fn(&mut Marked), expected| {
         let mut pod = Marked::recorded(false);

@@ -9,6 +9,7 @@ use crate::model::keys::{
 use crate::model::label_changes::LabelChanges;
 use crate::model::operations::Operations;
 use crate::model::time::UnixNanos;
+use crate::protocol::preparing_to_delete::any_announced;
 
 use crate::model::deletion_request::{DeletionRequest, LOWEST_COST};
 
@@ -71,6 +72,7 @@ pub fn record(pod: &DeletionMarks<'_>, mut request: DeletionRequest, prefer: boo
         request.cost_before = Some(pod.deletion_cost.unwrap_or_default().to_owned());
         changes.annotations.insert(POD_DELETION_COST, Some(LOWEST_COST.to_owned()));
     }
+    request.was_preparing = pod.labels.contains_key(PREPARING_TO_DELETE) && is_other_announced(pod);
     changes.annotations.insert(DELETION_REQUEST, Some(request.to_text()));
     changes
 }
@@ -111,14 +113,18 @@ pub fn begin(pod: &DeletionMarks<'_>, now: UnixNanos) -> DeletionRequestChanges 
     changes
 }
 
-/// Withdraws the request: undoes the operation and removes everything that belongs to the request.
+/// Withdraws the request: undoes the operation and removes everything that belongs to the request. The label
+/// [`PREPARING_TO_DELETE`] stays if it was there before the request for another operation that is still active.
 ///
 /// The undo label removes the operation. Podward applies it in the same write ([`crate::advance`] in the mutating
 /// webhook, [`crate::plan`] in the controller).
 #[must_use]
 pub fn cancel(pod: &DeletionMarks<'_>) -> DeletionRequestChanges {
     let mut changes = undo(pod);
-    let gone = [TO_DELETE, PREPARING_TO_DELETE].into_iter().filter(|key| pod.labels.contains_key(*key));
+    let keeps_label = pod.request.is_some_and(|request| request.was_preparing) && is_other_announced(pod);
+    let gone = [TO_DELETE, PREPARING_TO_DELETE]
+        .into_iter()
+        .filter(|key| pod.labels.contains_key(*key) && !(keeps_label && *key == PREPARING_TO_DELETE));
     changes.labels.remove.extend(gone.map(ToOwned::to_owned));
     if pod.delete_timestamp.is_some() {
         changes.annotations.insert(DELETE_TIMESTAMP, None);
@@ -150,6 +156,13 @@ pub fn postpone(
     };
     changes.annotations.insert(DELETION_REQUEST, Some(request.to_text()));
     changes
+}
+
+/// Returns whether an operation besides that of the request is active, or is being announced.
+fn is_other_announced(pod: &DeletionMarks<'_>) -> bool {
+    let mut operations = Operations::parse(pod.labels);
+    operations.by_id.remove(DELETE_OPERATION);
+    any_announced(&operations)
 }
 
 fn undo(pod: &DeletionMarks<'_>) -> DeletionRequestChanges {
