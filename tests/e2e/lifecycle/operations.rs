@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use podward_core::{ConditionStatus, keys, keys::Stage};
 use podward_e2e::{Fixture, Test};
 use podward_support::{FinishStyle, TrafficBehaviour, pods};
@@ -173,6 +174,9 @@ async fn stay_offline(fixture: Arc<Fixture>) -> Result<()> {
     operator.await_operate("web").await?;
     fixture.label("web", &[(keys::STAY_OFFLINE, Some("1"))]).await?;
     operator.finish("web").await?;
+    let has_ended = |pod: &Pod| !Stage::ALL.iter().any(|stage| pods::has_label(pod, &stage.key("updater")));
+    let pod = fixture.feed().until("web", "the operation ends", has_ended).await?;
+    ensure!(pods::condition(&pod, keys::SERVICE_READY_GATE) == Some(ConditionStatus::False), "{pod:?}");
     fixture.label("web", &[(keys::STAY_OFFLINE, None)]).await?;
-    operator.await_end("web").await
+    fixture.until_available("web").await.map(drop)
 }

@@ -301,13 +301,13 @@ fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
 }
 
 /// Removes all labels of the operations when every operation is completing and every expected consumer uses the pod. No
-/// consumer will use a pod that has finished, so its operations do not wait for them.
+/// consumer uses a pod that has finished or stays offline, so its operations do not wait for them.
 fn complete_all(operations: &mut Operations<'_>, pod: &PodView<'_>) {
     let is_completing = |operation: &Operation<'_>| operation.has(Stage::Completing);
     let mut live = operations.by_id.values().filter(|operation| operation.is_live());
     if operations.by_id.values().any(is_completing)
         && live.all(is_completing)
-        && (pod.facts.finished || pod.has_expected_finalizers())
+        && (pod.facts.finished || pod.stays_offline() || pod.has_expected_finalizers())
     {
         operations.by_id.retain(|_, operation| !is_completing(operation));
     }

@@ -24,8 +24,7 @@ pub(crate) fn gate_is_off(pod: &PodView<'_>) -> bool {
 /// Returns the wanted status of the gate's condition, or `None` when it stays as it is.
 ///
 /// The gate is off while an operation prepares or has its permission. It stays as it is while a result is being
-/// checked. A pod that is to stay offline is put into service only to complete an operation, because its consumers
-/// cannot return otherwise.
+/// checked, and while the pod is to stay offline.
 #[must_use]
 pub fn desired_gate(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<bool> {
     let any = |test: fn(&Operation<'_>) -> bool| operations.iter().any(|(_, operation)| test(operation));
@@ -33,8 +32,7 @@ pub fn desired_gate(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<bo
         return Some(false);
     }
     let is_out = any(|operation| operation.has(Stage::Operated) && !operation.has(Stage::Completing));
-    let stays_offline = pod.stays_offline() && !any(|operation| operation.has(Stage::Completing));
-    (!is_out && !stays_offline).then_some(true)
+    (!is_out && !pod.stays_offline()).then_some(true)
 }
 
 /// Returns the status to write to the gate's condition, or `None` when there is nothing to write. The gate of a pod

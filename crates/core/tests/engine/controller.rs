@@ -79,10 +79,16 @@ fn step_2_stay_offline() {
             GATE_OFF,
         ),
         (
-            "completing puts it into service for as long",
+            "an operation ends without its consumers",
             off(&format!("stay-offline {COMPLETING}")).expecting(),
-            join("stay-offline", COMPLETING),
-            GATE_ON,
+            "stay-offline",
+            None,
+        ),
+        (
+            "an operation ends with its consumers",
+            off(&format!("stay-offline {COMPLETING}")).expecting().held(),
+            "stay-offline",
+            None,
         ),
     ]);
 }
