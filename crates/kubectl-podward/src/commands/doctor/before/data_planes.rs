@@ -5,44 +5,65 @@ use super::facts::ClusterFacts;
 use super::proxies::replaced_by_cilium;
 
 const PAGE: &str = "read docs/operations/zero-loss.md, What bypasses kube-proxy; a hook can drain such a data plane with evidence";
+const UNSEEN: &str = "if it serves opted-in pods, and kube-proxy runs as well, set traffic-controller.kubeProxyMetricsUrl=\"\", so that \
+                      the evidence is BOUNDED; read docs/operations/zero-loss.md, What bypasses kube-proxy";
+
+/// Whether the traffic-controller sees to which Services a data plane sends traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    Seen,
+    Unseen,
+}
+use Sight::{Seen, Unseen};
 
 /// Names, and the end of the names of their resource definitions.
-const DEFINITIONS: [(&str, &str); 6] = [
-    ("Istio", ".networking.istio.io"),
-    ("Linkerd", ".policy.linkerd.io"),
-    ("the Gateway API", "gateways.gateway.networking.k8s.io"),
-    ("the AWS Load Balancer Controller", "targetgroupbindings.elbv2.k8s.aws"),
-    ("Traefik", "ingressroutes.traefik.io"),
-    ("Contour", "httpproxies.projectcontour.io"),
+const DEFINITIONS: [(&str, &str, Sight); 6] = [
+    ("Istio", ".networking.istio.io", Seen),
+    ("Linkerd", ".policy.linkerd.io", Seen),
+    ("the Gateway API", "gateways.gateway.networking.k8s.io", Seen),
+    ("the AWS Load Balancer Controller", "targetgroupbindings.elbv2.k8s.aws", Seen),
+    ("Traefik (IngressRoute)", "ingressroutes.traefik.io", Unseen),
+    ("Contour (HTTPProxy)", "httpproxies.projectcontour.io", Unseen),
 ];
 /// Names, and their images.
-const IMAGES: [(&str, &str); 3] = [
-    ("ingress-nginx", "controller"),
-    ("HAProxy's Ingress controller", "haproxy-ingress"),
-    ("kube-router", "kube-router"),
+const IMAGES: [(&str, &str, Sight); 3] = [
+    ("ingress-nginx", "controller", Seen),
+    ("HAProxy's Ingress controller", "haproxy-ingress", Seen),
+    ("kube-router", "kube-router", Unseen),
 ];
 
 pub(super) fn judge(facts: &ClusterFacts) -> Vec<Finding> {
-    let mut found: Vec<&str> = Vec::new();
+    let mut found: Vec<(&str, Sight)> = Vec::new();
     if replaced_by_cilium(facts) {
-        found.push("Cilium (kube-proxy-replacement)");
+        found.push(("Cilium (kube-proxy-replacement)", Unseen));
     }
     let defined = |end: &str| facts.definitions.iter().any(|name| name.ends_with(end));
-    found.extend(DEFINITIONS.into_iter().filter(|(_, end)| defined(end)).map(|(name, _)| name));
+    found.extend(
+        DEFINITIONS.into_iter().filter(|(_, end, _)| defined(end)).map(|(name, _, sight)| (name, sight)),
+    );
     let runs = |image: &str| {
         facts.program(image).is_some_and(|program| image != "controller" || program.name.contains("ingress"))
     };
-    found.extend(IMAGES.into_iter().filter(|(_, image)| runs(image)).map(|(name, _)| name));
+    found
+        .extend(IMAGES.into_iter().filter(|(_, image, _)| runs(image)).map(|(name, _, sight)| (name, sight)));
     if found.is_empty() {
         return vec![Finding::ok("no data plane that bypasses kube-proxy was found")];
     }
-    let finding = |name: &str| {
-        Finding::warning(
+    let finding = |(name, sight)| match sight {
+        Seen => Finding::warning(
             format!(
-                "{name} can send pods traffic without kube-proxy: the evidence is BOUNDED instead of PROVEN there"
+                "{name} can send pods traffic without kube-proxy: the evidence is BOUNDED instead of PROVEN for the Services \
+                 that its objects or labels name"
             ),
             PAGE,
-        )
+        ),
+        Unseen => Finding::warning(
+            format!(
+                "{name} can send pods traffic without kube-proxy, and the traffic-controller does not see to which Services: \
+                 the evidence is PROVEN when kube-proxy, if it runs as well, has applied a change"
+            ),
+            UNSEEN,
+        ),
     };
     found.into_iter().map(finding).collect()
 }
@@ -59,6 +80,7 @@ mod tests {
             definitions: vec![
                 "virtualservices.networking.istio.io".to_owned(),
                 "gateways.networking.istio.io".to_owned(),
+                "httpproxies.projectcontour.io".to_owned(),
             ],
             cilium: Some(vec![("kube-proxy-replacement".to_owned(), "true".to_owned())]),
             programs: vec![RunningProgram {
@@ -68,10 +90,14 @@ mod tests {
             }],
             ..ClusterFacts::default()
         };
-        let found: Vec<String> = judge(&facts).into_iter().map(|finding| finding.what).collect();
-        assert_eq!(found.len(), 3, "{found:?}");
-        for (what, name) in found.iter().zip(["Cilium", "Istio", "ingress-nginx"]) {
-            assert!(what.starts_with(name), "{what}");
+        let found = judge(&facts);
+        let names = [("Cilium", false), ("Istio", true), ("Contour", false), ("ingress-nginx", true)];
+        assert_eq!(found.len(), names.len(), "{found:?}");
+        for (finding, (name, is_seen)) in found.iter().zip(names) {
+            assert!(finding.what.starts_with(name), "{finding:?}");
+            let next = finding.next.as_deref().unwrap_or_default();
+            assert_eq!(finding.what.contains("BOUNDED instead of PROVEN"), is_seen, "{finding:?}");
+            assert_eq!(next.contains("kubeProxyMetricsUrl"), !is_seen, "{finding:?}");
         }
     }
 }
