@@ -111,7 +111,8 @@ pub mod cloneset;
 pub use explain::{Explanation, deadline_of_message, explain};
 pub use hooks::{FinalizerChanges, HookEvent, HookReport, OpenHookQuestion, PodHooks, PodPlan, plan};
 pub use model::expected_finalizers::{
-    ExpectedFinalizers, InvalidAvailableConditions, service_of, with_consumers, without_consumers,
+    ExpectedFinalizers, InvalidAvailableConditions, is_object_name, service_of, with_consumers,
+    without_consumers,
 };
 pub use model::keys;
 pub use model::label_changes::LabelChanges;

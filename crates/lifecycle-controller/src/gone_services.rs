@@ -14,7 +14,7 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podward_core::keys::Stage;
-use podward_core::{Operations, PodView, service_of};
+use podward_core::{Operations, PodView, is_object_name, service_of};
 use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, pod_call};
 
 /// How long a pod waits for a release before its Services are looked up.
@@ -194,6 +194,9 @@ impl GoneServiceChecks {
     }
 
     async fn exists(&self, pod: &CachedPod, held: &HoldingService) -> Result<bool, ApiError> {
+        if !is_object_name(&held.name) {
+            return Ok(false);
+        }
         let api: Api<Service> = Api::namespaced(self.client.clone(), &pod.key().namespace);
         let what = "look up a Service whose finalizer holds";
         pod_call(what, &pod.key(), api.get_metadata_opt(&held.name)).await.map(|found| found.is_some())

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Service;
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use podward_core::service_of;
+use podward_core::{is_object_name, service_of};
 use podward_kube_util::{ApiError, CachedPod, PodKey, pod_call};
 
 /// How long a pod waits for a Service before the Service is read.
@@ -125,13 +125,17 @@ fn missing_services(pod: &CachedPod) -> Vec<(String, String)> {
 }
 
 /// Returns the consumers among the expected finalizers of `pod` that are Services which will never hold it: the API
-/// server answers that the Service does not exist, or its selector does not match.
+/// server answers that the Service does not exist, its selector does not match, or no Service can have its name.
 async fn dead_services(client: &Client, pod: &CachedPod) -> Result<Vec<String>, ApiError> {
     let mut dead = Vec::new();
     for (namespace, name) in missing_services(pod) {
-        let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
-        let what = "look up a Service that is expected to hold";
-        let service = pod_call(what, &pod.key(), api.get_opt(&name)).await?;
+        let service = if is_object_name(&namespace) && is_object_name(&name) {
+            let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
+            let what = "look up a Service that is expected to hold";
+            pod_call(what, &pod.key(), api.get_opt(&name)).await?
+        } else {
+            None
+        };
         let is_selected = service
             .is_some_and(|service| namespace == pod.key().namespace && selects(&service, pod.labels()));
         if !is_selected {
@@ -150,8 +154,34 @@ fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::convert::Infallible;
+
+    use hyper::Request;
+    use kube::client::Body;
+    use podward_core::keys::AVAILABLE_CONDITIONS;
+    use podward_support::api_answers::Answer;
     use serde_json::json;
+
+    use super::*;
+
+    /// The library refuses to send a request with such a name, or sends it to another path.
+    #[tokio::test]
+    async fn a_service_that_cannot_exist_is_dead_without_a_request() {
+        let requests = tower::service_fn(async |request: Request<Body>| -> Result<Answer, Infallible> {
+            panic!("{} was not expected", request.uri())
+        });
+        let client = Client::new(requests, "shop");
+        for name in ["my web", "..", "web?limit=1"] {
+            let consumer = format!("Service/shop/{name}");
+            let expected =
+                json!({"expectedFinalizers": {&consumer: "prot.podopslifecycle.kusionstack.io/x"}});
+            let pod: CachedPod = serde_json::from_value(json!({"metadata": {
+                "name": "web-0", "namespace": "shop", "annotations": {AVAILABLE_CONDITIONS: expected.to_string()},
+            }}))
+            .unwrap();
+            assert_eq!(dead_services(&client, &pod).await.unwrap(), [consumer]);
+        }
+    }
 
     #[test]
     fn a_selector_matches_by_all_its_labels() {

@@ -47,6 +47,16 @@ impl ExpectedFinalizers {
         entries.find(|(_, wanted)| *wanted == finalizer).map(|(consumer, _)| consumer.as_str())
     }
 
+    /// Returns the key of a Service that cannot exist, because no Service or namespace can have its name.
+    #[must_use]
+    pub fn impossible_service(&self) -> Option<&str> {
+        let mut consumers = self.by_consumer.iter().flatten().map(|(consumer, _)| consumer.as_str());
+        consumers.find(|consumer| {
+            service_of(consumer)
+                .is_some_and(|(namespace, name)| !is_object_name(namespace) || !is_object_name(name))
+        })
+    }
+
     /// Returns the pairs of consumer key and finalizer whose finalizer is not among `finalizers`.
     pub fn missing<'a>(&'a self, finalizers: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
         self.by_consumer
@@ -127,6 +137,16 @@ pub fn service_of(consumer: &str) -> Option<(&str, &str)> {
     (!namespace.is_empty() && !name.is_empty() && !name.contains('/')).then_some((namespace, name))
 }
 
+/// Returns whether an object or a namespace can have this name: lower case letters, digits, `-` and `.`, with a letter or
+/// digit at both ends, and at most 253 characters. No request to the API server can contain some of the other names.
+#[must_use]
+pub fn is_object_name(name: &str) -> bool {
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+    let (first, last) = (name.bytes().next(), name.bytes().next_back());
+    let has_ends = first.is_some_and(is_inner) && last.is_some_and(is_inner);
+    has_ends && name.len() <= 253 && name.bytes().all(|byte| is_inner(byte) || matches!(byte, b'-' | b'.'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,5 +211,16 @@ mod tests {
         assert_eq!(service_of("Service/ns/web"), Some(("ns", "web")));
         assert_eq!(service_of("Slb/ns/web"), None);
         assert_eq!(service_of("Service/web"), None);
+    }
+
+    #[test]
+    fn names_of_objects() {
+        for name in ["web", "0", "a.b-c", &"a".repeat(253)] {
+            assert!(is_object_name(name), "{name}");
+        }
+        for name in ["", "my web", "..", ".web", "web-", "Web", "web?a=b", "web%2f", "wéb", &"a".repeat(254)]
+        {
+            assert!(!is_object_name(name), "{name}");
+        }
     }
 }

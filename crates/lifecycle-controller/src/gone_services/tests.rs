@@ -158,3 +158,15 @@ async fn a_service_that_changes_during_the_check_is_looked_up_again() {
     );
     assert_eq!(check(&checks, &pod, after(26)).await, (vec![], None));
 }
+
+#[tokio::test]
+async fn a_service_that_cannot_exist_is_missing() {
+    let stored = Arc::new(Mutex::new(Stored::default()));
+    let (checks, mut pod, start) = (checks(&stored), pod(true), Instant::now());
+    let expected = json!({"expectedFinalizers": {"Service/shop/my web": FINALIZER}}).to_string();
+    pod.metadata.annotations.get_or_insert_default().insert(AVAILABLE_CONDITIONS.to_owned(), expected);
+    checks.check(&pod, start).await.unwrap();
+    let found = checks.check(&pod, start + CHECK_DELAY).await.unwrap();
+    assert_eq!(found.services.len(), 1, "{found:?}");
+    assert_eq!(found.services[0].consumer, "Service/shop/my web");
+}
