@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::busy::{BusyClaim, reason_fault};
 use crate::model::incomplete::incomplete_text;
-use crate::model::keys::{CONTROL_LABEL, Key, Stage};
+use crate::model::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, Key, Stage};
 use crate::model::operations::Operations;
 use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
@@ -75,7 +75,7 @@ pub fn review_raw(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Re
         let changed = changed_keys(&protected_labels(old), &protected_labels(Some(new)));
         object_to(&mut review, policy, writer, changed.iter().map(String::as_str));
     }
-    if old.is_some_and(|old| old.view().is_controlled()) && !new.view().is_controlled() {
+    if opted_in(old).is_some() && !new.view().is_controlled() {
         review.warnings.push(format!(
             "Podward no longer manages the pod: without {CONTROL_LABEL}=true its readiness gate and operations stay as they are now"
         ));
@@ -110,8 +110,7 @@ pub fn review(old: Option<&Pod>, new: &Pod, writer: &Writer<'_>, policy: &Review
     if !concerns(old, new) {
         return review;
     }
-    // A write that opts a pod in is reviewed as the creation of an opted-in pod.
-    let reviewed = old.filter(|old| old.view().is_controlled());
+    let reviewed = opted_in(old);
     let before: BTreeSet<String> = reviewed.map(violations).into_iter().flatten().collect();
     let fresh = violations(new).into_iter().filter(|violation| !before.contains(violation));
     review
@@ -145,15 +144,23 @@ pub fn untrusted_permissions(
 }
 
 fn concerns(old: Option<&Pod>, new: &Pod) -> bool {
-    new.view().is_controlled() || old.is_some_and(|old| old.view().is_controlled())
+    new.view().is_controlled() || opted_in(old).is_some()
+}
+
+/// Returns the stored pod if it has opted in. A write that opts a pod in is reviewed as the creation of an opted-in pod.
+fn opted_in(old: Option<&Pod>) -> Option<&Pod> {
+    old.filter(|old| old.view().is_controlled())
 }
 
 /// Returns the violations of the rules of the reference's validating webhook.
 fn violations(pod: &Pod) -> Vec<String> {
     let view = pod.view();
     let mut found = Vec::new();
-    if let Err(error) = view.expected_finalizers() {
-        found.push(error.to_string());
+    match view.expected_finalizers() {
+        Ok(expected) => found.extend(expected.impossible_service().map(|consumer| {
+            format!("annotation {AVAILABLE_CONDITIONS} expects the finalizer of {consumer:?}, but no Service can have this name")
+        })),
+        Err(error) => found.push(error.to_string()),
     }
     found.extend(BusyClaim::of(&view).fault());
     found.extend(view.facts.busy_reason.and_then(reason_fault));
@@ -227,8 +234,11 @@ fn changed_keys(stored: &Protected<'_>, written: &Protected<'_>) -> BTreeSet<Str
     keys.into_iter().filter(|key| stored.get(key) != written.get(key)).map(ToOwned::to_owned).collect()
 }
 
-/// Returns the changed protected labels that do not follow from the rest of the write by [`advance`].
+/// Returns the changed protected labels that do not follow from the rest of the write by [`advance`]. Of a pod that opts in,
+/// all its protected labels count as changed, except for `preparing`, which only keeps it out of service ([`on_update`]).
 fn unearned_changes(old: Option<&Pod>, new: &Pod) -> BTreeSet<String> {
+    let opts_in = old.is_some() && opted_in(old).is_none();
+    let old = opted_in(old);
     let (stored, written) = (protected_labels(old), protected_labels(Some(new)));
     let mut changed = changed_keys(&stored, &written);
     if changed.is_empty() {
@@ -245,7 +255,8 @@ fn unearned_changes(old: Option<&Pod>, new: &Pod) -> BTreeSet<String> {
     let earned = advance(before.as_ref(), &fair.view(), UnixNanos::default());
     changed.retain(|key| {
         let is_there = written.contains_key(key.as_str());
-        if is_there { !earned.set.contains_key(key) } else { !earned.remove.contains(key) }
+        let is_harmless = opts_in && matches!(Key::parse(key), Key::Stage(Stage::Preparing, _));
+        !is_harmless && if is_there { !earned.set.contains_key(key) } else { !earned.remove.contains(key) }
     });
     changed
 }

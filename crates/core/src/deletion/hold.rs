@@ -11,6 +11,7 @@ use crate::model::keys::{DELETE_OPERATION, PREPARING_TO_DELETE, SERVICE_READY_GA
 use crate::model::operations::Operations;
 use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
+use crate::protocol::gate::may_operate;
 
 pub use answer::{BUDGET_REFUSAL, RecordOutcome, answer};
 pub use clone_set::is_left_to_clone_set;
@@ -88,7 +89,7 @@ pub enum AllowReason {
     NeverScheduled,
     /// The request is a dry run.
     DryRun,
-    /// All consumers have released the pod, and an operation that ends with its deletion has its permission.
+    /// The pod is out of service, and an operation that ends with its deletion has its permission.
     Granted,
     /// The pod has no readiness gate, so it cannot be taken out of service.
     NoGate,
@@ -204,10 +205,11 @@ fn reason_to_allow(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) 
         () if pod.metadata.annotations.is_mirror => AllowReason::MirrorPod,
         () if pod.node_name().is_none() => AllowReason::NeverScheduled,
         () if request.dry_run => AllowReason::DryRun,
-        // A consumer may have begun to use the pod again after the permission was given.
+        // A consumer may have begun to use the pod again after the permission was given, and anybody who may update pods
+        // can write the labels of a permission.
         () if opted_in
             && !waits_for_others(pod, facts.now)
-            && view.protection_finalizers().next().is_none()
+            && may_operate(&view)
             && is_granted(&Operations::parse(view.labels), view.labels.contains_key(PREPARING_TO_DELETE)) =>
         {
             AllowReason::Granted

@@ -11,7 +11,7 @@ use crate::model::keys::{
     SERVICE_READY_GATE, Stage,
 };
 use crate::model::label_changes::{LabelChanges, add, remove, set_annotation};
-use crate::model::operations::Operations;
+use crate::model::operations::{Operation, Operations};
 use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
 use crate::model::view::PodView;
@@ -47,7 +47,7 @@ pub fn on_create(pod: &Pod, inject: bool, consumers: &[&str], now: UnixNanos) ->
     if !opts_in && !pod.view().is_controlled() {
         return Patch(Vec::new());
     }
-    let mut changes = clean_start(pod, now);
+    let mut changes = clean_start(pod, |_| false, now);
     if opts_in {
         changes.set.insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
     }
@@ -95,12 +95,22 @@ fn finalizers_patch(pod: &Pod) -> impl Iterator<Item = PatchOperation> {
     ours.into_iter().rev().map(|place| remove(&["metadata", "finalizers", &place.to_string()]))
 }
 
-fn clean_start(pod: &Pod, now: UnixNanos) -> LabelChanges {
+/// Removes the labels that only Podward may write. An operation that `stays_out` keeps the pod out of service while it is
+/// checked.
+fn clean_start(pod: &Pod, stays_out: fn(&Operation<'_>) -> bool, now: UnixNanos) -> LabelChanges {
     let view = pod.view();
     let before = Operations::parse(view.labels);
     let mut operations = before.clone();
     for operation in operations.by_id.values_mut() {
+        let stays_out = stays_out(operation);
+        if !operation.has(Stage::Operating) && operation.has_ours() {
+            // Its operator has finished. A type alone would look like a new announcement.
+            *operation = Operation::default();
+        }
         operation.take(&Stage::OURS);
+        if stays_out {
+            operation.put(Stage::Preparing);
+        }
     }
     operations.permissions.clear();
     operations.service_available = false;
@@ -120,16 +130,27 @@ fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
 /// Returns the patch for a write to a pod or its status: the changes of [`advance`] and of the deletion cost
 /// ([`crate::busy::keep_cost`]), within the caller's write. A write that removes the opt-in also removes the finalizers
 /// of hooks and restores the deletion cost, because nothing would do it later.
+///
+/// A write that opts a pod in removes the labels that only Podward may write: anybody may have written them, so operations
+/// are checked from the beginning. A pod that an operation has taken out of service stays out.
 #[must_use]
 pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
     let stored = old.map(Pod::view);
-    if stored.as_ref().is_some_and(PodView::is_controlled) && !new.view().is_controlled() {
-        return Patch(finalizers_patch(new).chain(restored_cost_patch(new)).collect());
-    }
-    let mut operations =
-        advance(stored.as_ref(), &new.view(), now).to_json_patch(new.metadata.labels.is_some());
+    let was_controlled = stored.as_ref().map(PodView::is_controlled);
+    let changes = match (was_controlled, new.view().is_controlled()) {
+        (Some(true), false) => {
+            return Patch(finalizers_patch(new).chain(restored_cost_patch(new)).collect());
+        }
+        (Some(false), true) => clean_start(new, is_out, now),
+        _ => advance(stored.as_ref(), &new.view(), now),
+    };
+    let mut operations = changes.to_json_patch(new.metadata.labels.is_some());
     operations.extend(cost_patch(new, now));
     Patch(operations)
+}
+
+fn is_out(operation: &Operation<'_>) -> bool {
+    operation.has(Stage::Operating) && operation.has_any(&[Stage::Preparing, Stage::Operate])
 }
 
 /// Updates the deletion cost of a busy pod within any write.

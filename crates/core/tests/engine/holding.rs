@@ -44,10 +44,14 @@ fn label(pod: &mut Value, key: &str, value: &str) {
     pod["metadata"]["labels"][key] = json!(value);
 }
 
+fn gate_off(pod: &mut Value) {
+    pod["status"]["conditions"] = json!([{"type": keys::SERVICE_READY_GATE, "status": "False"}]);
+}
+
 #[test]
 fn what_the_pod_says() {
     type Change = fn(&mut Value);
-    let rows: [(&str, Change, Option<AllowReason>); 17] = [
+    let rows: [(&str, Change, Option<AllowReason>); 18] = [
         ("in service", |_| {}, None),
         ("opted out", |pod| label(pod, keys::CONTROL_LABEL, "false"), Some(AllowReason::NotOptedIn)),
         ("no labels", |pod| pod["metadata"]["labels"] = Value::Null, Some(AllowReason::NotOptedIn)),
@@ -93,8 +97,19 @@ fn what_the_pod_says() {
                 label(pod, &Stage::OperationType.key("collaset"), "scale-in");
                 label(pod, &Stage::Operate.key("collaset"), "1");
                 label(pod, keys::PREPARING_TO_DELETE, "1");
+                gate_off(pod);
             },
             Some(AllowReason::Granted),
+        ),
+        (
+            "it has it, and the pod is in service: somebody else wrote it",
+            |pod| {
+                label(pod, &Stage::Operating.key("collaset"), "1");
+                label(pod, &Stage::OperationType.key("collaset"), "scale-in");
+                label(pod, &Stage::Operate.key("collaset"), "1");
+                label(pod, keys::PREPARING_TO_DELETE, "1");
+            },
+            None,
         ),
         (
             "it has it, and a consumer uses the pod again",
@@ -102,6 +117,7 @@ fn what_the_pod_says() {
                 label(pod, &Stage::Operating.key("pod-delete"), "1");
                 label(pod, &Stage::OperationType.key("pod-delete"), "delete");
                 label(pod, &Stage::Operate.key("pod-delete"), "1");
+                gate_off(pod);
                 pod["metadata"]["finalizers"] =
                     json!(["prot.podopslifecycle.kusionstack.io/e54505f60aa10ceb"]);
             },
@@ -116,6 +132,7 @@ fn what_the_pod_says() {
                 label(pod, &Stage::Operating.key("pod-delete"), "1");
                 label(pod, &Stage::OperationType.key("pod-delete"), "delete");
                 label(pod, keys::PREPARING_TO_DELETE, "1");
+                gate_off(pod);
             },
             None,
         ),
@@ -134,10 +151,14 @@ fn a_granted_deletion_request_allows_the_delete() {
         label(pod, &Stage::Operating.key("pod-delete"), "1");
         label(pod, &Stage::OperationType.key("pod-delete"), "delete");
         label(pod, &Stage::Operate.key("pod-delete"), "1");
+        gate_off(pod);
     });
     assert_eq!(hold(&granted, &delete(), &facts()).reason(), Some(AllowReason::Granted));
     // The operator is gone: the permission is being withdrawn.
-    let finished = with(|pod| label(pod, &Stage::Operate.key("pod-delete"), "1"));
+    let finished = with(|pod| {
+        label(pod, &Stage::Operate.key("pod-delete"), "1");
+        gate_off(pod);
+    });
     assert_eq!(hold(&finished, &delete(), &facts()), HoldVerdict::Hold);
 }
 
@@ -161,7 +182,7 @@ fn the_permission_of_an_operation_does_not_allow_the_delete_that_an_earlier_one_
         label(pod, &Stage::PreChecked.key(id), "1");
         label(pod, &Stage::Operate.key(id), "1");
         label(pod, &keys::permission_key(operation_type), "1");
-        pod["status"]["conditions"] = json!([{"type": keys::SERVICE_READY_GATE, "status": "False"}]);
+        gate_off(pod);
     };
     let verdict =
         |pod: &Value| hold(&serde_json::from_value(pod.clone()).unwrap(), &delete(), &facts()).reason();
@@ -230,6 +251,7 @@ fn a_pod_that_is_deleted_together_with_others_is_held_until_all_may_go() {
             label(pod, &Stage::Operating.key("pod-delete"), "1");
             label(pod, &Stage::OperationType.key("pod-delete"), "delete");
             label(pod, &Stage::Operate.key("pod-delete"), "1");
+            gate_off(pod);
             let job = DeletionRequest::new(DeletionKind::Delete, "job-controller", NOW);
             let request = DeletionRequest { joint: Some(joint), ..job };
             pod["metadata"]["annotations"] = json!({keys::DELETION_REQUEST: request.to_text()});

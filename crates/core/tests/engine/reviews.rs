@@ -2,7 +2,9 @@
 //! rules of the protocol are in `rules`.
 
 use podward_core::keys::{self, SERVICE_AVAILABLE, Stage, permission_key};
-use podward_core::{Review, ReviewPolicy, Writer, on_create, review, review_raw};
+use podward_core::{
+    Pod, Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw, untrusted_permissions,
+};
 
 use crate::words::{BEGUN, COMPLETING, Fixture, NOW, OPERATED, OPERATING, PREPARING, off, on};
 
@@ -313,4 +315,34 @@ fn a_pod_that_opts_in_is_reviewed_as_a_new_one() {
     let opted_in = on("").annotated("no JSON");
     let found = review(Some(&plain.pod()), &opted_in.pod(), &OPERATOR, &policy(false));
     assert!(found.denials.len() == 1 && found.denials[0].contains(keys::AVAILABLE_CONDITIONS), "{found:?}");
+}
+
+/// Anybody who may update pods can remove the opt-in, write labels that no webhook sees, and restore it.
+#[test]
+fn a_pod_that_opts_in_has_no_labels_that_only_podward_writes() {
+    let forged =
+        "SA operating/x operation-type/x=T permission/T pre-checked/x operate/x operation-type/y=T operate/y";
+    let new = on(forged);
+    let mut old = new.clone();
+    old.labels.remove(keys::CONTROL_LABEL);
+    let (old, new) = (old.pod(), new.pod());
+    for strict in [false, true] {
+        let found = review(Some(&old), &new, &OPERATOR, &policy(strict));
+        assert_objection(&found, strict, "operate.", "without the mutating webhook");
+    }
+    let permissions = untrusted_permissions(Some(&old), &new, &OPERATOR, &policy(false));
+    assert_eq!(permissions, [Stage::Operate.key("x"), Stage::Operate.key("y")]);
+    assert_eq!(untrusted_permissions(Some(&old), &new, &PODWARD, &policy(false)), [""; 0]);
+
+    let mut stored = on(forged).json();
+    json_patch::patch(&mut stored, &on_update(Some(&old), &new, NOW)).unwrap();
+    let left: Pod = serde_json::from_value(stored).unwrap();
+    let begun = off("operating/x operation-type/x=T pre-check/x preparing/x");
+    assert!(
+        left.view().labels.keys().eq(begun.labels.keys()),
+        "out of service while it is checked: {:?}",
+        left.view().labels
+    );
+    assert!(on_update(Some(&old), &left, NOW).0.is_empty(), "once is enough");
+    assert_silent(&[review(Some(&old), &left, &OPERATOR, &policy(true))], "nothing is forged any more");
 }

@@ -8,8 +8,10 @@ use crate::reviews::{OPERATOR, PODWARD, assert_silent, both, policy};
 use crate::words::{OPERATED, OPERATING, off, on};
 
 #[test]
-fn rule_1_an_annotation_that_is_no_json() {
-    for text in ["no JSON", "", "[]", r#"{"expectedFinalizers":{"a":1}}"#] {
+fn rule_1_an_annotation_that_nobody_can_meet() {
+    let of_no_service =
+        r#"{"expectedFinalizers":{"Service/shop/my web":"prot.podopslifecycle.kusionstack.io/x"}}"#;
+    for text in ["no JSON", "", "[]", r#"{"expectedFinalizers":{"a":1}}"#, of_no_service] {
         let (good, bad) = (on("SA").expecting().held(), on("SA").held().annotated(text));
         let found = review(Some(&good.pod()), &bad.pod(), &OPERATOR, &policy(false));
         assert_eq!(found.denials.len(), 1, "{text}");
@@ -22,7 +24,14 @@ fn rule_1_an_annotation_that_is_no_json() {
         );
         assert_silent(&[review(Some(&bad.pod()), &good.pod(), &OPERATOR, &policy(true))], "it is corrected");
     }
-    for text in ["{}", "null", r#"{"expectedFinalizers":null}"#, r#"{"expectedFinalizers":{},"other":1}"#] {
+    let of_another_kind = r#"{"expectedFinalizers":{"Slb/shop/my lb":"example.com/x"}}"#;
+    for text in [
+        "{}",
+        "null",
+        r#"{"expectedFinalizers":null}"#,
+        r#"{"expectedFinalizers":{},"other":1}"#,
+        of_another_kind,
+    ] {
         assert_silent(&[review(None, &on("").annotated(text).pod(), &OPERATOR, &policy(true))], text);
     }
 }

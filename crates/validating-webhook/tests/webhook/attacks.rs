@@ -10,7 +10,7 @@ use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
 use podward_core::ReviewPolicy;
-use podward_core::keys::{BREAK_GLASS, CONTROL_LABEL, DELETION_REQUEST, Stage, TO_DELETE};
+use podward_core::keys::{BREAK_GLASS, CONTROL_LABEL, DELETION_REQUEST, Stage, TO_DELETE, permission_key};
 use podward_runtime::WebhookSetup;
 use podward_runtime::admission::{AdmissionLimits, AdmissionMetrics, AdmissionService};
 use podward_support::api_answers::{failure, json_answer};
@@ -292,6 +292,25 @@ async fn a_permission_by_an_untrusted_writer_is_an_event_with_the_name_of_the_wr
     let event = attack.event("UntrustedPermission").await;
     let note = event["note"].as_str().unwrap();
     assert!(note.contains("joe") && note.contains(&operate), "{note}");
+}
+
+#[tokio::test]
+async fn a_permission_that_was_written_before_the_pod_opted_in_is_no_way_around() {
+    let labels = [
+        (Stage::Operating.key("x"), "1"),
+        (Stage::OperationType.key("x"), "update"),
+        (Stage::PreChecked.key("x"), "1"),
+        (Stage::Operate.key("x"), "1"),
+        (permission_key("update"), "1"),
+    ];
+    let forged = pod(&labels.each_ref().map(|(key, value)| (key.as_str(), *value)), &[]);
+    let mut out = forged.clone();
+    out["metadata"]["labels"].as_object_mut().unwrap().remove(CONTROL_LABEL);
+    let attack = Attack::new(false);
+    assert_eq!(attack.write("joe", &out, &forged).await["allowed"], true);
+    let event = attack.event("UntrustedPermission").await;
+    assert!(event["note"].as_str().unwrap().contains("joe"), "{event}");
+    assert_eq!(code(&Attack::new(true).write("joe", &out, &forged).await), 403);
 }
 
 #[tokio::test]

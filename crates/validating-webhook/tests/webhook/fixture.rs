@@ -127,6 +127,12 @@ pub(crate) fn pod() -> Value {
     })
 }
 
+/// Takes `pod` out of service: the gate is off, and its consumer has released it.
+pub(crate) fn take_out(pod: &mut Value) {
+    pod["metadata"]["finalizers"] = json!([]);
+    pod["status"]["conditions"][0]["status"] = json!("False");
+}
+
 pub(crate) fn delete_review(pod: &Value) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",

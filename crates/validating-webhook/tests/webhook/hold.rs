@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::fake_cluster::node;
 use crate::fake_controller::{Behavior, FakeController};
-use crate::fixture::{Fixture, POD, delete_review, evict_review, pod, until};
+use crate::fixture::{Fixture, POD, delete_review, evict_review, pod, take_out, until};
 
 const UNDERWAY: &str = "pod deletion process is underway and being managed by PodOpsLifecycle";
 
@@ -26,8 +26,7 @@ fn message(response: &Value) -> &str {
 
 fn granted() -> Value {
     let mut pod = pod();
-    // The consumer has released it.
-    pod["metadata"]["finalizers"] = json!([]);
+    take_out(&mut pod);
     for stage in [Stage::Operating, Stage::Operate] {
         pod["metadata"]["labels"][stage.key("pod-delete")] = json!("1");
     }

@@ -11,7 +11,7 @@ use tonic::Status;
 
 use crate::fake_collector::FakeCollector;
 use crate::fake_controller::{Behavior, RUN};
-use crate::fixture::{Fixture, POD, delete_review, pod, until};
+use crate::fixture::{Fixture, POD, delete_review, pod, take_out, until};
 
 async fn traced() -> (Fixture, FakeCollector) {
     let collector = FakeCollector::start().await;
@@ -55,7 +55,7 @@ async fn reviews_that_begin_nothing_have_no_spans() {
     repeated["metadata"]["labels"][Stage::Operating.key("pod-delete")] = json!(RUN);
     assert_eq!(fixture.delete(&repeated).await["allowed"], false);
     let mut granted = repeated.clone();
-    granted["metadata"]["finalizers"] = json!([]);
+    take_out(&mut granted);
     granted["metadata"]["labels"][Stage::Operate.key("pod-delete")] = json!("12");
     assert_eq!(fixture.delete(&granted).await["allowed"], true);
     let mut dry_run = delete_review(&pod());

@@ -6,7 +6,7 @@ use podward_core::keys::Stage;
 use podward_runtime::admission::AdmissionLimits;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, POD, delete_review, pod, until};
+use crate::fixture::{Fixture, POD, delete_review, pod, take_out, until};
 
 const LONG: Duration = Duration::from_secs(600);
 /// The number of watches without a waiting delete: nodes and namespaces.
@@ -38,7 +38,7 @@ async fn waits_until(fixture: &Fixture, then: impl FnOnce()) -> Value {
 async fn the_permission_ends_the_wait() {
     let fixture = waiting_fixture().await;
     let mut granted = pod();
-    granted["metadata"]["finalizers"] = json!([]);
+    take_out(&mut granted);
     for stage in [Stage::Operating, Stage::Operate] {
         granted["metadata"]["labels"][stage.key("pod-delete")] = json!("1");
     }

@@ -50,13 +50,18 @@ pub fn delete_held() -> Result<Vec<u8>> {
     delete(pod)
 }
 
-/// Returns a review of a delete of a pod that no consumer uses. It is allowed.
+/// Returns a review of a delete of a pod that is out of service. It is allowed.
 ///
 /// # Errors
 /// Fails if the pod is larger than [`DELETED_POD_BYTES`].
 pub fn delete_granted() -> Result<Vec<u8>> {
     let mut pod = pod();
     pod["metadata"]["finalizers"] = json!([]);
+    for condition in pod["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        if condition["type"] == SERVICE_READY_GATE {
+            condition["status"] = json!("False");
+        }
+    }
     for stage in [Stage::Operating, Stage::Operate] {
         pod["metadata"]["labels"][stage.key(DELETE_OPERATION)] = json!("1763626530000000000");
     }
