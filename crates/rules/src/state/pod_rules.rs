@@ -135,13 +135,12 @@ impl PodRules {
         self.requests.binary_search_by(key).ok()
     }
 
-    /// Adds to `changes` the requests to make again, with the time `now`. That frees the grants of the earlier
-    /// requests.
+    /// Adds to `changes` the requests to make again at `now`. That frees the grants of the earlier requests.
     pub fn renew(&self, changes: &mut LabelChanges, now: UnixNanos) {
         for request in &self.renew {
             let label = request.stage.label(&request.operation);
             if !changes.remove.contains(&label) && !changes.set.contains_key(&label) {
-                changes.set.insert(label, now.to_string());
+                changes.set.insert(label, request.asked_again_at(now));
             }
         }
     }
@@ -225,4 +224,22 @@ fn result_of(
         result.refusals.push(known.cloned().unwrap_or_else(waits));
     }
     Some(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_made_again_waits_no_longer() {
+        let request = CheckRequest {
+            stage: CheckStage::PreCheck,
+            operation: "a".to_owned(),
+            asked_at: "100".to_owned(),
+        };
+        let rules = PodRules { renew: vec![request], ..PodRules::default() };
+        let mut changes = LabelChanges::default();
+        rules.renew(&mut changes, UnixNanos(1_000_000_000));
+        assert_eq!(changes.set, BTreeMap::from([(CheckStage::PreCheck.label("a"), "101".to_owned())]));
+    }
 }
