@@ -57,3 +57,4 @@ pub use limits::{GrpcLimits, MAX_MESSAGE_BYTES, MAX_OPEN_MESSAGE_BYTES};
 pub use metrics::GrpcMetrics;
 pub use server::GrpcServer;
 pub use services::{Servable, Services, ServicesError};
+pub use tracked::HeldByAnswer;

@@ -21,7 +21,7 @@ use super::entrance::{Admitted, Entrance};
 use super::limits::GrpcLimits;
 use super::metered::MeteredBody;
 use super::metrics::GrpcMetrics;
-use super::tracked::{HeldByRequest, RequestInFlight, TrackedBody};
+use super::tracked::{HeldByAnswer, HeldByRequest, RequestInFlight, TrackedBody};
 use crate::authn::CertificateUser;
 use crate::budget::ByteBudget;
 use crate::connections::{ConnectionProof, SentAnswer};
@@ -111,13 +111,14 @@ impl Gateway {
         let holds = HeldByRequest { _permit: permit, _place: place, _bytes: Arc::clone(&bytes) };
         let mut in_flight = RequestInFlight::new(path, metrics.clone(), holds);
         let request = request.map(|body| MeteredBody::new(body, bytes, limits.message_timeout));
-        let response = match timeout_at(first, routes.clone().oneshot(request)).await {
+        let mut response = match timeout_at(first, routes.clone().oneshot(request)).await {
             Ok(Ok(response)) => response,
             Err(_) => {
                 Status::deadline_exceeded("no answer before the request's deadline").into_http::<Body>()
             }
         };
         in_flight.observe(response.headers());
+        in_flight.keep(response.extensions_mut().remove::<HeldByAnswer>());
         response.map(|body| TrackedBody::new(body, in_flight, deadline, stop.clone()))
     }
 }

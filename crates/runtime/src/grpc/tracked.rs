@@ -1,6 +1,8 @@
 //! The body of a response, while its request is in flight.
 
+use std::any::Any;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -15,6 +17,25 @@ use super::metered::MessageBytes;
 use super::metrics::GrpcMetrics;
 use crate::connections::PeerPlace;
 
+/// The largest part of a message that is sent at once, in bytes. The HTTP/2 library takes a whole part, and then asks for
+/// more without waiting for the client: a message in one part would be in its memory when the body has ended, and no
+/// limit of the request would apply to it.
+const PART: usize = 32 << 10;
+
+/// What an answer holds until its client has read it or the request ends otherwise, such as a place among answers that
+/// need memory. A service adds it to the extensions of its response.
+#[derive(Clone)]
+pub struct HeldByAnswer {
+    _held: Arc<dyn Any + Send + Sync>,
+}
+
+impl HeldByAnswer {
+    /// Holds `held`, which is dropped at the end of the request.
+    pub fn new(held: impl Any + Send + Sync) -> Self {
+        Self { _held: Arc::new(held) }
+    }
+}
+
 /// A request in flight. Its drop is the end of the request, which is counted with the last observed code. Without a
 /// code, the client has cancelled it.
 pub(super) struct RequestInFlight {
@@ -22,6 +43,7 @@ pub(super) struct RequestInFlight {
     metrics: GrpcMetrics,
     began: Instant,
     code: Code,
+    _answer: Option<HeldByAnswer>,
     _holds: HeldByRequest,
 }
 
@@ -35,7 +57,12 @@ pub(super) struct HeldByRequest {
 impl RequestInFlight {
     pub(super) fn new(path: String, metrics: GrpcMetrics, holds: HeldByRequest) -> Self {
         metrics.in_flight.inc();
-        Self { path, metrics, began: Instant::now(), code: Code::Cancelled, _holds: holds }
+        Self { path, metrics, began: Instant::now(), code: Code::Cancelled, _answer: None, _holds: holds }
+    }
+
+    /// Keeps what the answer holds.
+    pub(super) fn keep(&mut self, answer: Option<HeldByAnswer>) {
+        self._answer = answer;
     }
 
     pub(super) fn observe(&mut self, headers: &HeaderMap) {
@@ -60,6 +87,8 @@ impl Drop for RequestInFlight {
 #[derive(Default)]
 pub(super) struct TrackedBody {
     inner: Option<tonic::body::Body>,
+    /// The rest of the message of which a part was sent.
+    rest: Bytes,
     in_flight: Option<RequestInFlight>,
     deadline: Option<Pin<Box<Sleep>>>,
     stop: CancellationToken,
@@ -74,13 +103,18 @@ impl TrackedBody {
         stop: CancellationToken,
     ) -> Self {
         let deadline = deadline.map(|deadline| Box::pin(tokio::time::sleep_until(deadline)));
-        Self { inner: Some(inner), in_flight: Some(in_flight), deadline, stop, stopped: None }
+        let in_flight = Some(in_flight);
+        Self { inner: Some(inner), rest: Bytes::new(), in_flight, deadline, stop, stopped: None }
     }
 
     fn observe(&mut self, trailers: &HeaderMap) {
         if let Some(in_flight) = &mut self.in_flight {
             in_flight.observe(trailers);
         }
+    }
+
+    fn next_part(&mut self) -> Bytes {
+        self.rest.split_to(self.rest.len().min(PART))
     }
 
     /// Returns true if the request's deadline has passed.
@@ -100,7 +134,7 @@ impl TrackedBody {
 
     /// Ends the response with `status`, whose trailers it returns.
     fn end(&mut self, status: &Status) -> Result<Frame<Bytes>, Status> {
-        self.inner = None;
+        (self.inner, self.rest) = (None, Bytes::new());
         let mut trailers = HeaderMap::new();
         status.add_header(&mut trailers)?;
         self.observe(&trailers);
@@ -121,13 +155,20 @@ impl Body for TrackedBody {
             let late = Status::deadline_exceeded("the request's deadline has passed");
             return Poll::Ready(Some(this.end(&late)));
         }
+        if !this.rest.is_empty() {
+            return Poll::Ready(Some(Ok(Frame::data(this.next_part()))));
+        }
         let Some(inner) = &mut this.inner else { return Poll::Ready(None) };
         match Pin::new(inner).poll_frame(context) {
             Poll::Ready(Some(Ok(frame))) => {
                 if let Some(trailers) = frame.trailers_ref() {
                     this.observe(trailers);
                 }
-                Poll::Ready(Some(Ok(frame)))
+                let frame = frame.into_data().map(|message| {
+                    this.rest = message;
+                    Frame::data(this.next_part())
+                });
+                Poll::Ready(Some(Ok(frame.unwrap_or_else(|other| other))))
             }
             Poll::Pending => this.ends(context).map(|status| Some(this.end(&status))),
             ended => ended,
@@ -135,10 +176,13 @@ impl Body for TrackedBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.as_ref().is_none_or(Body::is_end_stream)
+        self.rest.is_empty() && self.inner.as_ref().is_none_or(Body::is_end_stream)
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.as_ref().map(Body::size_hint).unwrap_or_default()
+        match &self.inner {
+            Some(inner) if self.rest.is_empty() => inner.size_hint(),
+            _ => SizeHint::default(),
+        }
     }
 }
