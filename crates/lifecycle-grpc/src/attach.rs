@@ -27,8 +27,10 @@ pub(super) struct Attacher {
     /// `Some` while this replica leads.
     pub(super) hub: watch::Receiver<Option<Arc<dyn AttachHub>>>,
     pub(super) relay: Relay,
-    /// All streams, and those of the hooks of a namespace.
+    /// All streams.
     pub(super) limit: StreamLimit,
+    /// The streams of hooks that are limited to a namespace, by namespace.
+    pub(super) of_namespaces: StreamLimit,
     /// The streams whose caller is not authorized yet, because it has not named its hook.
     pub(super) waiting: WaitingStreams,
     /// The time after which the right of a caller is checked again.
@@ -56,7 +58,8 @@ impl Attacher {
             }
         };
         // Not before: a caller without rights must not use up the streams of others.
-        let counted = self.limit.acquire(name.namespace())?;
+        let of_namespace = name.namespace().map(|namespace| self.of_namespaces.acquire(Some(namespace)));
+        let counted = (of_namespace.transpose()?, self.limit.acquire(None)?);
         let hub = self.hub.borrow().clone();
         let responses = match (hub, &relayed_user) {
             (Some(hub), _) => {
@@ -116,7 +119,7 @@ async fn receive_hello(
 fn serve(
     attachment: Attachment,
     requests: Streaming<v1::AttachRequest>,
-    counted: CountedStream,
+    counted: (Option<CountedStream>, CountedStream),
 ) -> AttachResponses {
     let Attachment { calls, answers } = attachment;
     let (error_sender, error) = oneshot::channel();
@@ -142,7 +145,7 @@ fn serve(
 /// Forwards the answers of the client to the hub until one of them ends.
 ///
 /// # Errors
-/// When the stream breaks, or INVALID_ARGUMENT if the client sends another message than an answer.
+/// When the stream breaks, or INVALID_ARGUMENT if the client sends `hello` again.
 async fn forward_answers(
     mut requests: Streaming<v1::AttachRequest>,
     answers: &mpsc::Sender<v1::AttachAnswer>,
@@ -158,6 +161,8 @@ async fn forward_answers(
                     return Ok(());
                 }
             }
+            // Of a later version. This replica, or the one that has relayed it, does not know it.
+            Some(None) => {}
             Some(_) => return Err(Status::invalid_argument("after `hello`, every message must be `answer`")),
             None => return Ok(()),
         }
@@ -169,7 +174,7 @@ struct AttachedCalls {
     calls: mpsc::Receiver<v1::AttachResponse>,
     /// The error of the request stream. `None` after that stream has ended without one.
     request_error: Option<oneshot::Receiver<Status>>,
-    _counted: CountedStream,
+    _counted: (Option<CountedStream>, CountedStream),
 }
 
 impl AttachedCalls {

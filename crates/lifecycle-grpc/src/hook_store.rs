@@ -19,6 +19,27 @@ pub(super) const REGISTERED_BY: &str = "podward.io/registered-by";
 
 /// The maximum number of hooks that are limited to one namespace.
 const MAX_HOOKS_OF_NAMESPACE: usize = 64;
+/// The maximum size of the spec of a hook that is limited to one namespace, as JSON, in bytes.
+const MAX_SPEC_OF_NAMESPACE: usize = 64 << 10;
+/// The number of hooks that are read in one request.
+const PAGE: u32 = 25;
+
+/// Checks that a hook that is limited to one namespace is not too large. A team must not use up the memory of others.
+///
+/// # Errors
+/// INVALID_ARGUMENT if it is.
+pub(super) fn check_size(wanted: &LifecycleHook) -> Result<(), Status> {
+    let spec = serde_json::to_vec(&wanted.spec)
+        .map_err(|error| Status::internal(format!("could not serialize the hook: {error}")))?;
+    if wanted.spec.namespace.is_none() || spec.len() <= MAX_SPEC_OF_NAMESPACE {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "the hook is not valid: its spec has {} bytes as JSON; the maximum for a hook of one namespace is \
+         {MAX_SPEC_OF_NAMESPACE}; use shorter selectors, or fewer certificates",
+        spec.len()
+    )))
+}
 
 /// Reads and writes hooks.
 #[derive(Clone)]
@@ -76,11 +97,12 @@ impl HookStore {
         Ok(written)
     }
 
-    /// Checks that another hook of `namespace` can be stored. A team must not use up the memory of others.
+    /// Checks that another hook of `namespace` can be stored.
     async fn check_count(&self, namespace: Option<&String>) -> Result<(), Status> {
         let Some(namespace) = namespace else { return Ok(()) };
-        let count =
-            self.list().await?.iter().filter(|hook| hook.spec.namespace.as_ref() == Some(namespace)).count();
+        let (all, prefix) = (ListParams::default(), format!("{namespace}."));
+        let hooks = api_request(|| "count hooks".to_owned(), self.hooks.list_metadata(&all)).await?.items;
+        let count = hooks.iter().filter(|hook| hook.name_any().starts_with(&prefix)).count();
         if count < MAX_HOOKS_OF_NAMESPACE {
             return Ok(());
         }
@@ -139,10 +161,20 @@ impl HookStore {
         }
     }
 
-    /// Returns all hooks, sorted by name.
-    pub(super) async fn list(&self) -> Result<Vec<LifecycleHook>, Status> {
-        let params = ListParams::default();
-        let mut hooks = api_request(|| "list hooks".to_owned(), self.hooks.list(&params)).await?.items;
+    /// Returns the hooks that are limited to `namespace`, or all hooks, sorted by name.
+    pub(super) async fn list(&self, namespace: Option<&str>) -> Result<Vec<LifecycleHook>, Status> {
+        let mut params = ListParams::default().limit(PAGE);
+        let mut hooks = Vec::new();
+        loop {
+            let page = api_request(|| "list hooks".to_owned(), self.hooks.list(&params)).await?;
+            let is_wanted =
+                |hook: &LifecycleHook| namespace.is_none() || hook.spec.namespace.as_deref() == namespace;
+            hooks.extend(page.items.into_iter().filter(is_wanted));
+            params.continue_token = page.metadata.continue_.filter(|next| !next.is_empty());
+            if params.continue_token.is_none() {
+                break;
+            }
+        }
         hooks.sort_by_key(ResourceExt::name_any);
         Ok(hooks)
     }

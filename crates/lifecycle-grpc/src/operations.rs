@@ -93,7 +93,7 @@ pub(super) fn begin(
 /// Returns the change that finishes the operation.
 ///
 /// # Errors
-/// FAILED_PRECONDITION if the operation does not have its permission.
+/// FAILED_PRECONDITION if the operation does not have its permission; NOT_FOUND if it does not exist.
 pub(super) fn finish(pod: &CachedPod, id: &str, now: UnixNanos) -> Result<PodChange, Status> {
     let view = pod.view();
     let operations = Operations::parse(view.labels);
@@ -106,14 +106,16 @@ pub(super) fn finish(pod: &CachedPod, id: &str, now: UnixNanos) -> Result<PodCha
         Some(
             OperationPhase::WaitingForOthers | OperationPhase::PostChecking | OperationPhase::Completing,
         ) => Ok(PodChange::None),
-        phase => {
-            let state = phase.map_or("it does not exist".to_owned(), |phase| format!("its phase is {phase}"));
-            Err(Status::failed_precondition(format!(
-                "could not finish operation {id} on pod {}: it is not OPERATING, {state}; call Cancel to end it in any \
-                 step",
-                pod.key()
-            )))
-        }
+        Some(phase) => Err(Status::failed_precondition(format!(
+            "could not finish operation {id} on pod {}: it is not OPERATING, its phase is {phase}; call Cancel to end it \
+             in any step",
+            pod.key()
+        ))),
+        None => Err(Status::not_found(format!(
+            "could not finish operation {id} on pod {}: it does not exist; it has ended after an earlier Finish or a \
+             Cancel, or it was never begun",
+            pod.key()
+        ))),
     }
 }
 
@@ -239,7 +241,7 @@ mod tests {
         assert_eq!(finish(&pod(&after), "a", NOW).unwrap(), PodChange::None, "repeated");
         let announced = pod(&[(Stage::Operating.key("a"), "1"), (Stage::OperationType.key("a"), "update")]);
         assert_eq!(finish(&announced, "a", NOW).unwrap_err().code(), Code::FailedPrecondition);
-        assert_eq!(finish(&pod(&[]), "a", NOW).unwrap_err().code(), Code::FailedPrecondition);
+        assert_eq!(finish(&pod(&[]), "a", NOW).unwrap_err().code(), Code::NotFound, "repeated after its end");
     }
 
     /// An operator whose result is refused begins again with the same id, or cancels.

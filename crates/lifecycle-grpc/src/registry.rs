@@ -4,15 +4,17 @@ use kube::Client;
 use podward_hooks::HookProbe;
 use podward_proto::v1;
 use podward_proto::v1::hook_registry_server::HookRegistry;
+use podward_runtime::grpc::HeldByAnswer;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::attach::Attacher;
 use super::callers::Callers;
 use super::convert::{from_resource, hook_state, to_resource};
-use super::hook_store::HookStore;
+use super::hook_store::{HookStore, check_size};
 use super::hub::AttachResponses;
 use super::object_name::is_object_name;
 use super::status::{hook_name, invalid_hook};
+use super::stream_limit::StreamLimit;
 use super::warnings::warnings;
 
 /// Implements the service `HookRegistry`.
@@ -22,6 +24,8 @@ pub(super) struct HookRegistryService {
     pub(super) store: HookStore,
     pub(super) attacher: Attacher,
     pub(super) probe: HookProbe,
+    /// The lists that are made, or whose answers are not read yet, by user.
+    pub(super) lists: StreamLimit,
 }
 
 #[tonic::async_trait]
@@ -39,6 +43,7 @@ impl HookRegistry for HookRegistryService {
         let rights = self.callers.write_rights(&caller, &name).await?;
         let wanted = to_resource(hook)?;
         wanted.to_hook().map_err(|error| invalid_hook(&error))?;
+        check_size(&wanted)?;
         self.store.check(&wanted, &rights).await?;
         if let Some(endpoint) = &wanted.spec.endpoint {
             self.probe
@@ -73,9 +78,11 @@ impl HookRegistry for HookRegistryService {
             return Err(Status::invalid_argument("the field namespace is not the name of a namespace"));
         }
         self.callers.check_hook_list(&caller, namespace.as_deref()).await?;
-        let mut hooks = self.store.list().await?;
-        hooks.retain(|hook| namespace.is_none() || hook.spec.namespace == namespace);
-        Ok(Response::new(v1::ListResponse { hooks: hooks.iter().map(hook_state).collect() }))
+        let counted = self.lists.acquire(Some(caller.user.as_str()))?;
+        let hooks = self.store.list(namespace.as_deref()).await?;
+        let mut response = Response::new(v1::ListResponse { hooks: hooks.iter().map(hook_state).collect() });
+        response.extensions_mut().insert(HeldByAnswer::new(counted));
+        Ok(response)
     }
 
     type AttachStream = AttachResponses;

@@ -34,9 +34,16 @@ const MAX_WATCHES: usize = 512;
 const MAX_WATCHES_OF_USER: usize = 128;
 /// The maximum number of attached streams of a replica, relayed ones included.
 const MAX_ATTACHED: usize = 512;
-/// The maximum number of attached streams of the hooks of one namespace at a replica. Hooks that are not limited to a
-/// namespace need rights in the cluster, and have no maximum of their own.
+/// The maximum number of attached streams of the hooks of one namespace at a replica.
 const MAX_ATTACHED_OF_NAMESPACE: usize = 128;
+/// The maximum number of attached streams of all hooks that are limited to a namespace, at a replica. The others need
+/// rights in the cluster, and have no maximum of their own.
+const MAX_ATTACHED_OF_NAMESPACES: usize = MAX_ATTACHED / 2;
+/// The maximum number of lists of hooks of a replica that are made or not read yet. Each needs memory for all hooks of a
+/// namespace, or of the cluster.
+const MAX_LISTS: usize = 16;
+/// The maximum number of these lists of one user.
+const MAX_LISTS_OF_USER: usize = 4;
 
 /// The metrics of the gRPC port.
 pub struct GrpcPortMetrics {
@@ -103,7 +110,12 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
     let attacher = Attacher {
         hub,
         relay: Relay::new(leader, args, &secret),
-        limit: StreamLimit::new("attached streams", MAX_ATTACHED, MAX_ATTACHED_OF_NAMESPACE),
+        limit: StreamLimit::new("attached streams", MAX_ATTACHED, MAX_ATTACHED),
+        of_namespaces: StreamLimit::new(
+            "attached streams of hooks of namespaces",
+            MAX_ATTACHED_OF_NAMESPACES,
+            MAX_ATTACHED_OF_NAMESPACE,
+        ),
         waiting: WaitingStreams::default(),
         recheck_interval: args.recheck_interval,
     };
@@ -113,6 +125,7 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
         client: client.clone(),
         attacher,
         probe,
+        lists: StreamLimit::new("lists of hooks", MAX_LISTS, MAX_LISTS_OF_USER),
     };
     let authenticator = callers.authenticator();
     let watches = StreamLimit::new("watches", MAX_WATCHES, MAX_WATCHES_OF_USER);

@@ -29,7 +29,7 @@ impl StreamLimit {
         self.places.take(owner.map(ToOwned::to_owned)).map_err(|none| {
             let (count, whose) = match none {
                 NoPlace::InTotal => (self.total, String::new()),
-                NoPlace::OfKey => (self.of_owner, format!(" of {}", owner.unwrap_or_default())),
+                NoPlace::OfKey => (self.of_owner, format!(" for {}", owner.unwrap_or_default())),
             };
             Status::resource_exhausted(format!(
                 "this replica already serves {count} {}{whose}, the maximum; try again with back-off",
@@ -48,7 +48,7 @@ mod tests {
         let limit = StreamLimit::new("watches", 5, 2);
         let mut held = vec![limit.acquire(Some("eve")).unwrap(), limit.acquire(Some("eve")).unwrap()];
         let refused = limit.acquire(Some("eve")).unwrap_err();
-        assert!(refused.message().contains("already serves 2 watches of eve"), "{refused}");
+        assert!(refused.message().contains("already serves 2 watches for eve"), "{refused}");
         held.pop();
         held.push(limit.acquire(Some("eve")).unwrap());
         // Without an owner, the total counts only.

@@ -118,6 +118,24 @@ pub(crate) async fn a_replica_that_does_not_lead_relays(fixture: &Fixture) {
     }
 }
 
+/// A later version of the interface can have other messages after `hello`.
+pub(crate) async fn unknown_messages_are_ignored(fixture: &Fixture) {
+    for to in [fixture.leader, fixture.other] {
+        let mut attached = attach(fixture, to, "author", hello("attached"), None).await.unwrap();
+        assert_eq!(attached.next().await.unwrap(), v1::attach_response::Message::Attached(v1::Attached {}));
+        attached.up.send(v1::AttachRequest { message: None }).await.unwrap();
+        attached.send(answer(7)).await;
+        within(async {
+            while fixture.hub.answers.lock().pop().is_none() {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        drop(attached);
+        within(fixture.hub.ended.notified()).await;
+    }
+}
+
 /// The attack: a user without rights opens streams and sends nothing, to use up the streams of others.
 pub(crate) async fn silent_streams_of_a_user_without_rights(fixture: &Fixture) {
     // More than the maximum for one user, which is 64.
@@ -188,17 +206,27 @@ pub(crate) async fn a_revoked_right_ends_an_attached_stream(fixture: &Fixture) {
     fixture.until_all_detached().await;
 }
 
-/// The attack: a team with a Role in its namespace takes the streams of others.
+/// The attack: a team with a Role in one or several namespaces takes the streams of others.
 pub(crate) async fn streams_of_the_hooks_of_one_namespace_are_limited(fixture: &Fixture) {
     const COUNT: usize = 128;
     for to in [fixture.leader, fixture.other] {
-        let channel = fixture.channel(to, fixture.token("shop", "team", &[]).await);
         let mut streams = Vec::new();
-        for _ in 0..COUNT {
-            streams.push(attach_on(channel.clone(), hello_in("shop"), None).await.unwrap());
+        // The author may attach as the hooks of all namespaces.
+        for (account, namespace) in [("team", "shop"), ("author", "bank")] {
+            // A client has 250 streams on a connection.
+            let channel = fixture.channel(to, fixture.token("shop", account, &[]).await);
+            for _ in 0..COUNT {
+                streams.push(attach_on(channel.clone(), hello_in(namespace), None).await.unwrap());
+            }
+            let (code, words) =
+                refusal(attach_on(channel.clone(), hello_in(namespace), None).await.map(|_| ()));
+            assert_eq!(code, Code::ResourceExhausted);
+            let all = namespace == "bank";
+            let most = if all { "256 attached streams" } else { "128 attached streams" };
+            assert!(words.contains(most) && words.contains("for shop") != all, "{words}");
         }
-        let (code, words) = refusal(attach_on(channel.clone(), hello_in("shop"), None).await.map(|_| ()));
-        assert!(code == Code::ResourceExhausted && words.contains("128 attached streams of shop"), "{words}");
+        let other = refusal(attach(fixture, to, "author", hello_in("third"), None).await.map(|_| ()));
+        assert!(other.0 == Code::ResourceExhausted && other.1.contains("256 attached streams"), "{other:?}");
         // A hook that is not limited to the namespace has places.
         let other = attach(fixture, to, "author", hello("attached"), None).await.unwrap();
         drop((streams, other));

@@ -1,15 +1,19 @@
 //! Attacks by users who may register some hooks.
 
 use std::collections::BTreeMap;
+use std::task::Context;
 
+use futures::{StreamExt, stream};
 use kube::ResourceExt;
 use kube::api::Api;
 use podward_api::LifecycleHook;
 use podward_proto::v1;
 use tokio_util::sync::CancellationToken;
 use tonic::Code;
+use tonic::body::Body;
+use tonic::codegen::{Service, http};
 
-use super::fixture::{Fixture, refusal};
+use super::fixture::{Authorized, Fixture, refusal, within};
 use super::hooks::{at, attached, deregister, hook_server, request};
 
 /// The attack: a user who may create hooks replaces the endpoint of a hook that belongs to somebody else.
@@ -113,4 +117,89 @@ pub(crate) async fn a_team_registers_hooks_for_its_own_namespace_only(fixture: &
         stored.get_opt("shop.lb").await.unwrap().is_none() && stored.get_opt("lb").await.unwrap().is_some()
     );
     author.deregister(deregister("lb")).await.unwrap();
+}
+
+fn hook_of_team(name: &str, expressions: Vec<v1::LabelSelectorRequirement>) -> v1::Hook {
+    let selector = v1::LabelSelector { match_expressions: expressions, ..v1::LabelSelector::default() };
+    v1::Hook { namespace: "shop".to_owned(), pod_selector: Some(selector), ..attached(name) }
+}
+
+/// Returns `count` expressions of about 16 KiB each.
+fn large_expressions(count: usize) -> Vec<v1::LabelSelectorRequirement> {
+    let values: Vec<_> = (0..256).map(|value| format!("{value:063}")).collect();
+    let expression = |key| v1::LabelSelectorRequirement {
+        key: format!("key-{key}"),
+        operator: "NotIn".to_owned(),
+        values: values.clone(),
+    };
+    (0..count).map(expression).collect()
+}
+
+/// The attack: a team registers hooks that cost Podward memory, or time for each pod of others.
+pub(crate) async fn hooks_of_a_team_are_small(fixture: &Fixture) {
+    let mut team = fixture.registry("team").await;
+    let absent = |key| v1::LabelSelectorRequirement {
+        key: format!("k{key}"),
+        operator: "DoesNotExist".to_owned(),
+        values: Vec::new(),
+    };
+    for (expressions, problem) in [
+        ((0..10_000).map(absent).collect(), "matchExpressions has 10000 entries"),
+        (large_expressions(5), "the maximum for a hook of one namespace is 65536"),
+    ] {
+        let (code, words) = refusal(team.register(request(hook_of_team("large", expressions))).await);
+        assert!(code == Code::InvalidArgument && words.contains(problem), "{words}");
+    }
+}
+
+/// Asks for the hooks of the namespace shop, and does not read the answer.
+async fn unread_list(channel: &mut Authorized) -> http::Response<impl Sized + use<>> {
+    // ListRequest { namespace: "shop" }, after its length.
+    let message = "\0\0\0\0\u{6}\n\u{4}shop".to_owned();
+    let request = http::Request::post("/podward.v1.HookRegistry/List")
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(Body::new(message))
+        .unwrap();
+    let ready = |context: &mut Context<'_>| Service::<http::Request<Body>>::poll_ready(channel, context);
+    within(std::future::poll_fn(ready)).await.unwrap();
+    within(channel.call(request)).await.unwrap()
+}
+
+/// The attack: a team asks for large lists and does not read them, so that they stay in Podward's memory.
+pub(crate) async fn lists_that_are_not_read_are_limited(fixture: &Fixture) {
+    // Together, they are larger than what a client takes without reading it.
+    const HOOKS: usize = 64;
+    let team = fixture.registry("team").await;
+    let register = |number: usize| {
+        let mut team = team.clone();
+        let hook = hook_of_team(&format!("large-{number}"), large_expressions(3));
+        async move { drop(team.register(request(hook)).await.unwrap()) }
+    };
+    stream::iter(0..HOOKS).map(register).buffer_unordered(8).collect::<Vec<_>>().await;
+    let list = || v1::ListRequest { namespace: "shop".to_owned() };
+    let token = fixture.token("shop", "team", &[]).await;
+    let mut unread = Vec::new();
+    for _ in 0..4 {
+        let mut channel = fixture.channel(fixture.other, token.clone());
+        let answer = unread_list(&mut channel).await;
+        assert_eq!(answer.headers().get("grpc-status"), None, "it is not an error");
+        unread.push((channel, answer));
+    }
+    let (code, words) = refusal(team.clone().list(list()).await);
+    assert!(code == Code::ResourceExhausted && words.contains("4 lists of hooks for"), "{words}");
+    // Another user has other places.
+    let listed = fixture.registry("author").await.list(list()).await.unwrap().into_inner().hooks;
+    assert_eq!(listed.len(), HOOKS);
+    drop(unread);
+    within(async {
+        while team.clone().list(list()).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    for number in 0..HOOKS {
+        let (name, namespace) = (format!("large-{number}"), "shop".to_owned());
+        team.clone().deregister(v1::DeregisterRequest { name, namespace }).await.unwrap();
+    }
 }
