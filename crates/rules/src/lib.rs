@@ -35,7 +35,6 @@ mod rules;
 mod state;
 #[cfg(test)]
 mod tests;
-mod text;
 mod webhook;
 mod worker;
 

@@ -1,8 +1,8 @@
 //! Refusals as the text of an event.
 
+use podward_api::shortened;
 use podward_core::rules::{CheckRequest, RuleCheck, RuleRefusal};
 
-use super::super::text::shortened;
 use super::pod_rules::PodRules;
 use super::rule_cache::RuleCache;
 

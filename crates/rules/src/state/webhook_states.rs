@@ -4,9 +4,8 @@
 //! passes because of it.
 
 use podward_api::pod_transition_rule::{RuleState, TaskInfo, WebhookStatus};
+use podward_api::shortened;
 use podward_core::rules::JsonRoom;
-
-use super::super::text::shortened;
 
 /// The largest size of all states, in bytes of JSON.
 const LIMIT: usize = 48 * 1024;

@@ -17,12 +17,12 @@ use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use podward_api::pod_transition_rule::{WebhookUrl, ca_certificates};
+use podward_api::shortened;
 use podward_runtime::address_policy::{DialError, GuardedConnector, GuardedDialer};
 use podward_runtime::grpc_client::system_anchors;
 use podward_runtime::tls::server_verifier;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::super::text::shortened;
 use super::wire::{AnswerProblem, HiddenReason, WebhookFailure};
 
 /// For a whole call, as by KusionStack.

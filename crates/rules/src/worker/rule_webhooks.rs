@@ -8,6 +8,7 @@ use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource};
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::{RuleState, TransitionRule, WebhookStatus};
+use podward_api::shortened;
 use podward_core::UnixNanos;
 use podward_core::rules::{CheckRequest, WebhookAnswer};
 use podward_kube_util::Events;
@@ -18,7 +19,6 @@ use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
 use super::super::state::{KnownAnswer, ObservedPod, RuleRecord};
-use super::super::text::shortened;
 use super::super::webhook::{
     PodReader, WaitingPod, WebhookDrivers, WebhookMetrics, WebhookObservers, WebhookRuleId, WebhookVerdict,
 };

@@ -1,7 +1,8 @@
 //! The answers of webhooks (kuperator, `podtransitionrule/processor/rules`; kube-api, `WebhookResponse` and
 //! `PollResponse`).
 
-use super::super::super::text::shortened;
+use podward_api::shortened;
+
 use super::super::outcome::RuleWebhookOutcome;
 use super::answer_fields::AnswerFields;
 use super::problem::AnswerProblem;
