@@ -1,17 +1,17 @@
 //! Consul.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use nix::sys::signal::Signal;
 use podward_testbed::Part;
 use serde::Deserialize;
-use tempfile::TempDir;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::certificates::TestCertificates;
 use crate::process::{ServerProcess, free_ports, program};
+use crate::running::RunningServer;
 
 /// A server that has just started has no leader. Half a minute.
 const TOKEN_ATTEMPTS: usize = 120;
@@ -40,11 +40,10 @@ pub struct ConsulToken {
 /// A Consul server that keeps its state in memory.
 #[derive(Debug)]
 pub struct ConsulServer {
-    process: ServerProcess,
-    args: Vec<String>,
+    /// Its process, which can be stopped and started again.
+    pub process: RunningServer,
     port: u16,
     scheme: &'static str,
-    dir: TempDir,
     token: Option<String>,
 }
 
@@ -83,9 +82,9 @@ impl ConsulServer {
             "-serf-wan-port=-1".to_owned(),
         ]);
         args.extend(settings.into_iter().map(|setting| format!("-hcl={setting}")));
-        let process = run(&args, &dir, port).await?;
+        let process = RunningServer::start(dir, move |dir| run(args.clone(), dir, port)).await?;
         let scheme = if options.tls.is_some() { "https" } else { "http" };
-        Ok(Self { process, args, port, scheme, dir, token: options.token })
+        Ok(Self { process, port, scheme, token: options.token })
     }
 
     /// Makes a token that may do everything. The server needs one itself, and no TLS.
@@ -130,44 +129,10 @@ impl ConsulServer {
     pub fn url(&self) -> String {
         format!("{}://127.0.0.1:{}", self.scheme, self.port)
     }
-
-    /// Kills the server.
-    ///
-    /// # Errors
-    /// Fails if it cannot be killed.
-    pub async fn stop(&mut self) -> Result<()> {
-        self.process.kill().await
-    }
-
-    /// Kills the server and starts it again, without its state.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
-    pub async fn restart_empty(&mut self) -> Result<()> {
-        self.process.kill().await?;
-        self.process = run(&self.args, &self.dir, self.port).await?;
-        Ok(())
-    }
-
-    /// Stops the server's processing, until [`resume`](Self::resume): it accepts connections, and does not answer.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
-    pub fn pause(&self) -> Result<()> {
-        self.process.signal(Signal::SIGSTOP)
-    }
-
-    /// Lets the server go on.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
-    pub fn resume(&self) -> Result<()> {
-        self.process.signal(Signal::SIGCONT)
-    }
 }
 
-async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
-    let mut process = ServerProcess::start("consul", &program("consul", Part::Consul)?, args, dir.path())?;
+async fn run(args: Vec<String>, dir: PathBuf, port: u16) -> Result<ServerProcess> {
+    let mut process = ServerProcess::start("consul", &program("consul", Part::Consul)?, &args, &dir)?;
     process.await_ready(|| async move { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await?;
     Ok(process)
 }

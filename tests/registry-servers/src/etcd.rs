@@ -1,22 +1,22 @@
 //! etcd.
 
+use std::path::PathBuf;
+
 use anyhow::{Context, Result};
-use nix::sys::signal::Signal;
 use podward_testbed::Part;
-use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 use crate::certificates::TestCertificates;
 use crate::process::{ServerProcess, free_ports, program};
+use crate::running::RunningServer;
 
 /// A member of etcd, whose state is in a folder.
 #[derive(Debug)]
 pub struct EtcdServer {
-    process: ServerProcess,
-    args: Vec<String>,
+    /// Its process, which can be stopped and started again.
+    pub process: RunningServer,
     port: u16,
     scheme: &'static str,
-    dir: TempDir,
 }
 
 impl EtcdServer {
@@ -71,8 +71,8 @@ impl EtcdServer {
             args.extend(files.map(str::to_owned));
             args.push("--client-cert-auth".to_owned());
         }
-        let process = run(&args, &dir, port).await?;
-        Ok(Self { process, args, port, scheme, dir })
+        let process = RunningServer::start(dir, move |dir| run(args.clone(), dir, port)).await?;
+        Ok(Self { process, port, scheme })
     }
 
     /// Returns its address: `127.0.0.1:<port>`.
@@ -84,56 +84,11 @@ impl EtcdServer {
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address())
     }
-
-    /// Kills the server.
-    ///
-    /// # Errors
-    /// Fails if it cannot be killed.
-    pub async fn stop(&mut self) -> Result<()> {
-        self.process.kill().await
-    }
-
-    /// Kills the server and starts it again, with its state.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
-    pub async fn restart(&mut self) -> Result<()> {
-        self.process.kill().await?;
-        self.process = run(&self.args, &self.dir, self.port).await?;
-        Ok(())
-    }
-
-    /// Kills the server and starts it again, without its state. Only for a server that was started alone.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
-    pub async fn restart_empty(&mut self) -> Result<()> {
-        self.process.kill().await?;
-        std::fs::remove_dir_all(self.dir.path().join("data")).context("remove the state of etcd")?;
-        self.process = run(&self.args, &self.dir, self.port).await?;
-        Ok(())
-    }
-
-    /// Stops the server's processing, until [`resume`](Self::resume): it accepts connections, and does not answer.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
-    pub fn pause(&self) -> Result<()> {
-        self.process.signal(Signal::SIGSTOP)
-    }
-
-    /// Lets the server go on.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
-    pub fn resume(&self) -> Result<()> {
-        self.process.signal(Signal::SIGCONT)
-    }
 }
 
-async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
+async fn run(args: Vec<String>, dir: PathBuf, port: u16) -> Result<ServerProcess> {
     let program = program("etcd", Part::ControlPlane)?;
-    let mut process = ServerProcess::start("etcd", &program, args, dir.path())?;
+    let mut process = ServerProcess::start("etcd", &program, &args, &dir)?;
     process.await_ready(|| async move { TcpStream::connect(("127.0.0.1", port)).await.is_ok() }).await?;
     Ok(process)
 }

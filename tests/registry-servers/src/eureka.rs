@@ -1,13 +1,13 @@
 //! Netflix's Eureka.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use podward_testbed::{Part, Tools};
-use tempfile::TempDir;
 
 use crate::process::{ServerProcess, answers, free_ports};
+use crate::running::RunningServer;
 
 /// What Eureka's libraries need on Java 17.
 const OPENS: [&str; 3] = ["java.base/java.lang", "java.base/java.util", "java.base/java.net"];
@@ -22,10 +22,9 @@ pub struct EurekaServerOptions {
 /// A Eureka server. Its state is in memory, and in its peers.
 #[derive(Debug)]
 pub struct EurekaServer {
-    process: ServerProcess,
-    args: Vec<String>,
+    /// Its process, which can be stopped and started again.
+    pub process: RunningServer,
     port: u16,
-    dir: TempDir,
 }
 
 impl EurekaServer {
@@ -92,36 +91,18 @@ impl EurekaServer {
         args.extend(["--host", "127.0.0.1", "--port"].map(str::to_owned));
         args.extend([port.to_string(), "--path".to_owned(), "/eureka".to_owned(), archive("eureka-server")?]);
         let dir = tempfile::tempdir().context("make a folder for Eureka")?;
-        let process = run(&args, &dir, port).await?;
-        Ok(Self { process, args, port, dir })
+        let process = RunningServer::start(dir, move |dir| run(args.clone(), dir, port)).await?;
+        Ok(Self { process, port })
     }
 
     /// Returns the address for clients: `http://127.0.0.1:<port>/eureka/v2`.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/eureka/v2", self.port)
     }
-
-    /// Kills the server.
-    ///
-    /// # Errors
-    /// Fails if it cannot be killed.
-    pub async fn stop(&mut self) -> Result<()> {
-        self.process.kill().await
-    }
-
-    /// Kills the server and starts it again, without its state.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
-    pub async fn restart_empty(&mut self) -> Result<()> {
-        self.process.kill().await?;
-        self.process = run(&self.args, &self.dir, self.port).await?;
-        Ok(())
-    }
 }
 
-async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
-    let mut process = ServerProcess::start("eureka", Path::new("java"), args, dir.path())?;
+async fn run(args: Vec<String>, dir: PathBuf, port: u16) -> Result<ServerProcess> {
+    let mut process = ServerProcess::start("eureka", Path::new("java"), &args, &dir)?;
     process.await_ready(|| async move { answers(port, "/eureka/v2/apps").await.unwrap_or(false) }).await?;
     Ok(process)
 }

@@ -8,6 +8,7 @@ mod eureka;
 mod invented;
 mod nacos;
 mod process;
+mod running;
 mod zookeeper;
 
 pub use certificates::TestCertificates;
@@ -16,4 +17,5 @@ pub use etcd::EtcdServer;
 pub use eureka::{EurekaServer, EurekaServerOptions};
 pub use invented::{InventedServer, InventedState};
 pub use nacos::{NacosServer, NacosServerOptions};
+pub use running::RunningServer;
 pub use zookeeper::{ZooKeeperServer, ZooKeeperServerOptions};

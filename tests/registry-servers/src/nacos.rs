@@ -1,12 +1,13 @@
 //! rnacos, which has the HTTP interface of Nacos 1.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use podward_testbed::Part;
-use tempfile::TempDir;
 
 use crate::process::{ServerProcess, answers, free_ports, program};
+use crate::running::RunningServer;
 
 /// What answers 200 when the server takes changes.
 const HEALTH: &str = "/health";
@@ -24,12 +25,9 @@ pub struct NacosServerOptions {
 /// A server that does not probe its instances, as Nacos after its health checks were switched off.
 #[derive(Debug)]
 pub struct NacosServer {
-    process: ServerProcess,
-    settings: Vec<String>,
-    /// What answers 200 when the server is ready.
-    ready: String,
+    /// Its process, which can be stopped and started again.
+    pub process: RunningServer,
     port: u16,
-    dir: TempDir,
 }
 
 impl NacosServer {
@@ -60,43 +58,26 @@ impl NacosServer {
             // The user is made some time after the server answers.
             ready = format!("/nacos/v1/auth/login?username=nacos&password={password}");
         }
-        let process = run(&settings, &ready, &dir, port).await?;
-        Ok(Self { process, settings, ready, port, dir })
+        let start = move |dir| run(settings.clone(), ready.clone(), dir, port);
+        Ok(Self { process: RunningServer::start(dir, start).await?, port })
     }
 
     /// Returns the address for clients: `http://127.0.0.1:<port>/nacos`.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}/nacos", self.port)
     }
-
-    /// Kills the server.
-    ///
-    /// # Errors
-    /// Fails if it cannot be killed.
-    pub async fn stop(&mut self) -> Result<()> {
-        self.process.kill().await
-    }
-
-    /// Kills the server and starts it again, without its state.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
-    pub async fn restart_empty(&mut self) -> Result<()> {
-        self.process.kill().await?;
-        self.dir = tempfile::tempdir().context("make a folder for rnacos")?;
-        self.process = run(&self.settings, &self.ready, &self.dir, self.port).await?;
-        Ok(())
-    }
 }
 
-/// Starts rnacos with an empty folder. It makes its user once, and not at all if it is too slow at that moment: then it is
-/// started again.
-async fn run(settings: &[String], ready: &str, dir: &TempDir, port: u16) -> Result<ServerProcess> {
-    for attempt in 0..ATTEMPTS {
-        let mut args = settings.to_vec();
-        args.push(format!("RNACOS_DATA_DIR={}", dir.path().join(format!("data-{attempt}")).display()));
-        args.push(program("rnacos", Part::Nacos)?.display().to_string());
-        let mut process = ServerProcess::start("rnacos", "env".as_ref(), &args, dir.path())?;
+/// Starts rnacos. It makes its user once, and not at all if it is too slow at that moment: then it is started again, without
+/// its state.
+async fn run(settings: Vec<String>, ready: String, dir: PathBuf, port: u16) -> Result<ServerProcess> {
+    let data = dir.join("data");
+    let mut args = settings;
+    args.push(format!("RNACOS_DATA_DIR={}", data.display()));
+    args.push(program("rnacos", Part::Nacos)?.display().to_string());
+    let ready = ready.as_str();
+    for _ in 0..ATTEMPTS {
+        let mut process = ServerProcess::start("rnacos", "env".as_ref(), &args, &dir)?;
         // Before it has elected itself it takes no changes.
         process.await_ready(|| async move { answers(port, HEALTH).await.unwrap_or(false) }).await?;
         let is_ready = process.await_ready(|| async move { answers(port, ready).await.unwrap_or(false) });
@@ -104,6 +85,7 @@ async fn run(settings: &[String], ready: &str, dir: &TempDir, port: u16) -> Resu
             Ok(is_ready) => return is_ready.map(|()| process),
             Err(_) => process.kill().await?,
         }
+        std::fs::remove_dir_all(&data).context("remove the state of rnacos")?;
     }
     bail!("rnacos made no user in {ATTEMPTS} attempts of {} s", USER_MADE.as_secs())
 }

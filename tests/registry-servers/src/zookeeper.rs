@@ -1,16 +1,15 @@
 //! ZooKeeper.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::Signal;
 use podward_testbed::{Part, Tools};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::process::{ServerProcess, free_ports};
+use crate::running::RunningServer;
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
@@ -27,10 +26,9 @@ pub struct ZooKeeperServerOptions {
 /// A ZooKeeper server, whose state is in a folder.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
-    process: ServerProcess,
-    args: Vec<String>,
+    /// Its process, which can be stopped and started again.
+    pub process: RunningServer,
     port: u16,
-    dir: TempDir,
 }
 
 impl ZooKeeperServer {
@@ -102,63 +100,18 @@ impl ZooKeeperServer {
             "zoo.cfg",
         ];
         let args = args.map(str::to_owned).to_vec();
-        let process = run(&args, &dir, port).await?;
-        Ok(Self { process, args, port, dir })
+        let process = RunningServer::start(dir, move |dir| run(args.clone(), dir, port)).await?;
+        Ok(Self { process, port })
     }
 
     /// Returns its address: `127.0.0.1:<port>`.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
-
-    /// Kills the server.
-    ///
-    /// # Errors
-    /// Fails if it cannot be killed.
-    pub async fn stop(&mut self) -> Result<()> {
-        self.process.kill().await
-    }
-
-    /// Kills the server and starts it again, with its state.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
-    pub async fn restart(&mut self) -> Result<()> {
-        self.process.kill().await?;
-        self.process = run(&self.args, &self.dir, self.port).await?;
-        Ok(())
-    }
-
-    /// Kills the server and starts it again, without its state. Only for a server that was started alone.
-    ///
-    /// # Errors
-    /// Fails if it does not become ready.
-    pub async fn restart_empty(&mut self) -> Result<()> {
-        self.process.kill().await?;
-        std::fs::remove_dir_all(self.dir.path().join("data")).context("remove the state of ZooKeeper")?;
-        self.process = run(&self.args, &self.dir, self.port).await?;
-        Ok(())
-    }
-
-    /// Stops the server's processing, until [`resume`](Self::resume): it accepts connections, and does not answer.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
-    pub fn pause(&self) -> Result<()> {
-        self.process.signal(Signal::SIGSTOP)
-    }
-
-    /// Lets the server go on.
-    ///
-    /// # Errors
-    /// Fails if it has ended.
-    pub fn resume(&self) -> Result<()> {
-        self.process.signal(Signal::SIGCONT)
-    }
 }
 
-async fn run(args: &[String], dir: &TempDir, port: u16) -> Result<ServerProcess> {
-    let mut process = ServerProcess::start("zookeeper", Path::new("java"), args, dir.path())?;
+async fn run(args: Vec<String>, dir: PathBuf, port: u16) -> Result<ServerProcess> {
+    let mut process = ServerProcess::start("zookeeper", Path::new("java"), &args, &dir)?;
     process.await_ready(|| async move { serves(port).await.unwrap_or(false) }).await?;
     Ok(process)
 }

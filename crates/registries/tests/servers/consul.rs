@@ -191,7 +191,7 @@ async fn a_server_that_is_down_is_not_an_empty_one() -> Result<()> {
     let (mut server, consul) = started().await?;
     let web = service("web");
     write(&consul, Change::Register(web.clone(), instance("1", "10.0.0.7"))).await?;
-    server.stop().await?;
+    server.process.stop().await?;
     let error = consul.instances(0, &web).await.unwrap_err();
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
     let error = write(&consul, Change::Register(web.clone(), instance("2", "10.0.0.8"))).await.unwrap_err();
@@ -205,7 +205,7 @@ async fn a_server_that_is_down_is_not_an_empty_one() -> Result<()> {
     write(&both, Change::Register(web.clone(), instance("2", "10.0.0.8"))).await?;
     assert_eq!(both.instances(1, &web).await?.len(), 1);
     // A new server is empty.
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     common::until_writable(&consul).await?;
     assert_eq!(consul.instances(0, &web).await?, []);
     Ok(())
@@ -218,12 +218,12 @@ async fn a_server_that_does_not_answer_leaves_the_result_open() -> Result<()> {
     let consul = client(&short)?;
     let web = service("web");
     assert_eq!(consul.instances(0, &web).await?, []);
-    server.pause()?;
+    server.process.pause()?;
     let change = Change::Register(web.clone(), instance("1", "10.0.0.7"));
     let error = write(&consul, change).await.unwrap_err();
     assert_eq!(error.kind, RegistryErrorKind::Unknown, "{error}");
     assert!(error.reason.contains("no response within 0.3 s"), "{error}");
-    server.resume()?;
+    server.process.resume()?;
     Ok(())
 }
 

@@ -184,7 +184,7 @@ async fn every_address_shows_a_change() -> Result<()> {
     common::until_writable(&etcd).await?;
     let web = service("web");
     // One of three is down: writes go on, and its address shows nothing.
-    servers[0].stop().await?;
+    servers[0].process.stop().await?;
     let change = Change::Register(web.clone(), instance("1", "10.0.0.7"));
     let written = async {
         // Until there is a new leader, the result is unknown; the change may be repeated.
@@ -196,7 +196,7 @@ async fn every_address_shows_a_change() -> Result<()> {
     let error = etcd.instances(0, &web).await.unwrap_err();
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
     assert_eq!(error.address, servers[0].address());
-    servers[0].restart().await?;
+    servers[0].process.restart().await?;
     for address in 0..3 {
         let shown = async {
             while !etcd.instances(address, &web).await.is_ok_and(|found| found.len() == 1) {
@@ -215,14 +215,14 @@ async fn a_server_that_does_not_answer_leaves_the_result_open() -> Result<()> {
     let etcd = client(&short)?;
     let web = service("web");
     assert_eq!(etcd.instances(0, &web).await?, []);
-    server.pause()?;
+    server.process.pause()?;
     let change = Change::Register(web.clone(), instance("1", "10.0.0.7"));
     let error = write(&etcd, change).await.unwrap_err();
     assert_eq!(error.kind, RegistryErrorKind::Unknown, "{error}");
     let error = etcd.instances(0, &web).await.unwrap_err();
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
-    server.resume()?;
-    server.restart_empty().await?;
+    server.process.resume()?;
+    server.process.restart_empty().await?;
     common::until_writable(&etcd).await?;
     assert_eq!(etcd.instances(0, &web).await?, []);
     Ok(())
@@ -361,7 +361,7 @@ async fn instances_with_a_lease_end_without_a_bridge() -> Result<()> {
     };
     tokio::time::timeout(Duration::from_secs(60), vanished).await.context("it has not vanished")??;
     // etcd has lost the lease with everything else.
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     common::until_writable(&second).await?;
     assert_eq!(second.renew(&taken[..1]).await, [Ok(false)]);
     write(&second, Change::Register(web.clone(), kept)).await?;

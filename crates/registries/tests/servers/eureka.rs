@@ -120,12 +120,12 @@ async fn a_server_that_was_empty_knows_no_registrations(
 ) -> Result<()> {
     let (web, wanted) = (service("web"), instance("1", "10.0.0.7"));
     write(eureka, Change::Register(web.clone(), wanted.clone())).await?;
-    server.stop().await?;
+    server.process.stop().await?;
     let error = common::refused(eureka.instances(0, &web).await)?;
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
     let renewed = eureka.renew(&[(web.clone(), wanted.clone())]).await.remove(0);
     assert_eq!(common::refused(renewed)?.kind, RegistryErrorKind::Unavailable);
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     assert_eq!(eureka.instances(0, &web).await?, []);
     assert_eq!(eureka.renew(&[(web, wanted)]).await, [Ok(false)]);
     Ok(())
@@ -148,7 +148,7 @@ async fn every_peer_shows_a_change() -> Result<()> {
     until_shown(0).await?;
     until_shown(1).await?;
     // Writes go to the other one.
-    servers[0].stop().await?;
+    servers[0].process.stop().await?;
     let out = Instance { in_service: false, ..wanted.clone() };
     write(&eureka, Change::SetInService(web.clone(), out.clone())).await?;
     assert_eq!(eureka.instance(1, &web, &wanted).await?, Some(out));

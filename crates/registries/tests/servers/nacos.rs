@@ -33,10 +33,10 @@ async fn version_1_against_rnacos() -> Result<()> {
     an_address_is_taken_over(&nacos).await?;
 
     write(&nacos, Change::Register(service("web"), instance("1", "10.0.0.7"))).await?;
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     assert_eq!(nacos.instances(0, &service("web")).await?, []);
     write(&nacos, Change::Register(service("web"), instance("1", "10.0.0.7"))).await?;
-    server.stop().await?;
+    server.process.stop().await?;
     let error = common::refused(nacos.instances(0, &service("web")).await)?;
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
     Ok(())

@@ -128,7 +128,7 @@ async fn partial_batch(fixture: Arc<Fixture>) -> Result<()> {
     let message = bound.until_condition("Synchronized", "False").await?;
     ensure!(message.contains("pod b") && message.contains("the weight 0"), "{message}");
     ensure!(bound.in_service("b").await? == Some(true), "the instance is gone because of its new weight");
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     let weights = |found: &[Instance]| -> Vec<(String, f64)> {
         let mut weights: Vec<_> = found
             .iter()

@@ -67,7 +67,7 @@ async fn data_loss(fixture: Arc<Fixture>) -> Result<()> {
     for pod in ["a", "b", "c"] {
         fixture.until_available(pod).await?;
     }
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     let all = |found: &[Instance]| found.iter().filter(|instance| instance.in_service).count() == 3;
     bound.until("all pods are registered again", all).await?;
     bound.until_condition("Synchronized", "True").await?;

@@ -25,7 +25,7 @@ async fn down(fixture: Arc<Fixture>) -> Result<()> {
         Ok(())
     };
     within(WAIT, || "the doctor to find nothing while the registry answers".to_owned(), nothing).await?;
-    server.stop().await?;
+    server.process.stop().await?;
     let operator = fixture.operator("up", "update");
     operator.begin("a").await?;
     let address = server.url().trim_start_matches("http://").to_owned();
@@ -56,7 +56,7 @@ async fn down(fixture: Arc<Fixture>) -> Result<()> {
     };
     within(WAIT, || "the doctor to find that the registry does not answer".to_owned(), found).await?;
 
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     operator.await_operate("a").await?;
     operator.finish("a").await?;
     operator.await_end("a").await?;

@@ -24,7 +24,7 @@ async fn down(fixture: Arc<Fixture>) -> Result<()> {
     let bound = Bound::new(fixture.clone(), "Consul", vec![server.url()], json!({})).await?;
     bound.create("a").await?;
     fixture.until_available("a").await?;
-    server.stop().await?;
+    server.process.stop().await?;
     let operator = fixture.operator("up", "update");
     operator.begin("a").await?;
     bound.create("b").await?;
@@ -40,7 +40,7 @@ async fn down(fixture: Arc<Fixture>) -> Result<()> {
     };
     let pod = fixture.feed().until("b", "it runs, and its condition names the registry", runs).await?;
     ensure!(!pods::is_available(&pod), "b is not registered: {}", pods::describe(&pod));
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     operator.await_operate("a").await?;
     operator.finish("a").await?;
     operator.await_end("a").await?;
@@ -58,7 +58,7 @@ async fn one_address_down(fixture: Arc<Fixture>) -> Result<()> {
     fixture.until_available("a").await?;
     bound.reach(&second.url()).await?;
     let addresses = [server.url(), second.url()];
-    second.stop().await?;
+    second.process.stop().await?;
     bound.patch(json!({"spec": {"registry": {"connection": {"addresses": addresses}}}})).await?;
     bound.until_condition("Reachable", "False").await?;
     bound.create("b").await?;

@@ -105,13 +105,14 @@ impl RegistryServer {
 
     /// Kills the server and starts it again, without its state.
     pub(super) async fn restart_empty(&mut self) -> Result<()> {
-        match &mut self.process {
-            Process::Consul(server) => server.restart_empty().await,
-            Process::Etcd(server) => server.restart_empty().await,
-            Process::Eureka(server) => server.restart_empty().await,
-            Process::Nacos(server) => server.restart_empty().await,
-            Process::ZooKeeper(server) => server.restart_empty().await,
-        }
+        let process = match &mut self.process {
+            Process::Consul(server) => &mut server.process,
+            Process::Etcd(server) => &mut server.process,
+            Process::Eureka(server) => &mut server.process,
+            Process::Nacos(server) => &mut server.process,
+            Process::ZooKeeper(server) => &mut server.process,
+        };
+        process.restart_empty().await
     }
 
     /// Returns the connection for a binding.

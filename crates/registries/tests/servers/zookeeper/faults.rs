@@ -54,14 +54,14 @@ async fn a_server_may_be_down_or_silent_and_a_session_may_expire() -> Result<()>
     // Until it has a session in time.
     until_shown(&impatient, 0, 1).await?;
 
-    server.pause()?;
+    server.process.pause()?;
     let error = refused(write(&impatient, Change::Register(web.clone(), instance("2", "10.0.0.8"))).await)?;
     assert_eq!(error.kind, RegistryErrorKind::Unknown, "{error}");
     let error = refused(impatient.instances(0, &web).await)?;
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
     // The sessions of all clients expire.
     tokio::time::sleep(expiry + Duration::from_secs(2)).await;
-    server.resume()?;
+    server.process.resume()?;
     let served = async { while zookeeper.instances(0, &web).await.is_err() {} };
     tokio::time::timeout(LIMIT, served).await.context("no new session")?;
     // Whether it was made or not.
@@ -69,7 +69,7 @@ async fn a_server_may_be_down_or_silent_and_a_session_may_expire() -> Result<()>
 
     // The end of the connection is one of the watch, which is then made again.
     zookeeper.changed(0, &[]).await?;
-    server.stop().await?;
+    server.process.stop().await?;
     tokio::time::timeout(LIMIT, zookeeper.changed(0, &[])).await.context("the end was not reported")??;
     for error in [
         refused(zookeeper.instances(0, &web).await)?,
@@ -80,9 +80,9 @@ async fn a_server_may_be_down_or_silent_and_a_session_may_expire() -> Result<()>
         assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
         assert_eq!(error.address, server.address());
     }
-    server.restart().await?;
+    server.process.restart().await?;
     assert_eq!(common::only(zookeeper.instances(0, &web).await?)?.id, wanted.id);
-    server.restart_empty().await?;
+    server.process.restart_empty().await?;
     assert_eq!(zookeeper.instances(0, &web).await?, []);
     write(&zookeeper, register).await?;
     assert_eq!(common::only(zookeeper.instances(0, &web).await?)?.id, wanted.id);
@@ -180,7 +180,7 @@ async fn every_address_shows_a_change() -> Result<()> {
     }
 
     // Without one of three, writes go on, and its address shows nothing.
-    servers[0].stop().await?;
+    servers[0].process.stop().await?;
     let out = Change::SetInService(web.clone(), Instance { in_service: false, ..wanted.clone() });
     let written = async {
         // Until there is a new leader.
@@ -194,7 +194,7 @@ async fn every_address_shows_a_change() -> Result<()> {
     assert_eq!(error.address, servers[0].address());
 
     // One of three does not serve.
-    servers[1].stop().await?;
+    servers[1].process.stop().await?;
     let short: Vec<String> = servers.iter().map(ZooKeeperServer::address).collect();
     let alone = curator(&Connection { timeout: Duration::from_secs(5), ..connection(short) })?;
     let error = refused(alone.instance(2, &web, &wanted).await)?;
@@ -202,8 +202,8 @@ async fn every_address_shows_a_change() -> Result<()> {
     let error = refused(write(&alone, register).await)?;
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
 
-    servers[1].restart().await?;
-    servers[0].restart().await?;
+    servers[1].process.restart().await?;
+    servers[0].process.restart().await?;
     for address in 0..3 {
         until_shown(&zookeeper, address, 1).await?;
         let read =
