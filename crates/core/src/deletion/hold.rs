@@ -205,8 +205,8 @@ fn reason_to_allow(pod: &Pod, request: &DeletionAttempt<'_>, facts: &HoldFacts) 
         () if pod.metadata.annotations.is_mirror => AllowReason::MirrorPod,
         () if pod.node_name().is_none() => AllowReason::NeverScheduled,
         () if request.dry_run => AllowReason::DryRun,
-        // A consumer may have begun to use the pod again after the permission was given, and anybody who may update pods
-        // can write the labels of a permission.
+        // A consumer may have begun to use the pod again after the permission was given, and whoever may update pods can
+        // write the labels of a permission.
         () if opted_in
             && !waits_for_others(pod, facts.now)
             && may_operate(&view)
