@@ -1,4 +1,5 @@
-//! The replicas that share the bindings. Each holds one of the Leases that the chart creates, its slot, and renews it.
+//! The replicas that share the bindings. Each holds one of up to 16 Leases, its slot, and renews it. The replicas
+//! create the Leases that they need.
 
 mod fence;
 mod lease;
@@ -37,6 +38,8 @@ const TICK: Duration = Duration::from_millis(500);
 const WATCH_RETRY: Duration = Duration::from_secs(1);
 /// Marks the Leases of the slots.
 const LABEL: (&str, &str) = ("podward.io/member-of", "service-discovery-bridge");
+/// The largest number of slots. The Role in the chart names each of them.
+const SLOTS: usize = 16;
 
 /// The names of the present members, sorted.
 pub(crate) type Members = Arc<[String]>;
@@ -53,7 +56,13 @@ pub(crate) struct Membership {
     pub(crate) metrics: Arc<BridgeMetrics>,
 }
 
-type Written = (Instant, kube::Result<Lease>);
+/// A write to the Lease of a slot that has ended.
+struct Written {
+    begin: Instant,
+    /// False if the write only created the Lease.
+    holds: bool,
+    result: kube::Result<Lease>,
+}
 
 /// Takes a slot, keeps it, and reports the members, until `stop`. Then it releases the Lease, so that others take over at
 /// once. While other replicas hold all slots, it waits for one.
@@ -87,6 +96,10 @@ pub(crate) async fn join(membership: Membership, stop: CancellationToken) {
     joining.leave().await;
 }
 
+fn slot_names() -> Vec<String> {
+    (0..SLOTS).map(|number| format!("{}-{number}", LABEL.1)).collect()
+}
+
 struct Joining {
     membership: Membership,
     leases: Api<Lease>,
@@ -100,14 +113,14 @@ struct Joining {
     watch_due: Duration,
     write_due: Duration,
     failures: u32,
-    /// Why this replica has no slot, as it was logged last.
-    waits: Option<&'static str>,
+    /// True if the log has that other replicas hold all slots.
+    waits: bool,
 }
 
 impl Joining {
     fn new(membership: Membership, leases: Api<Lease>) -> Self {
         Self {
-            table: SlotTable::new(membership.name.clone()),
+            table: SlotTable::new(membership.name.clone(), slot_names()),
             membership,
             leases,
             start: Instant::now(),
@@ -117,7 +130,7 @@ impl Joining {
             watch_due: Duration::ZERO,
             write_due: Duration::ZERO,
             failures: 0,
-            waits: None,
+            waits: false,
         }
     }
 
@@ -189,41 +202,53 @@ impl Joining {
         if !self.listed || now < self.write_due {
             return None;
         }
+        let (leases, own, begin) = (self.leases.clone(), self.membership.name.clone(), Instant::now());
         let (slot, takes) = match self.table.step() {
             SlotStep::Renew(slot) => (slot.clone(), false),
             SlotStep::Take(slot) => (slot.clone(), true),
-            SlotStep::AllTaken => {
-                self.waits("other replicas hold all Leases, so this one keeps no bindings and waits for one; run fewer replicas");
-                return None;
+            SlotStep::Create(name) => {
+                let name = name.to_owned();
+                let write = async move {
+                    Written { begin, holds: false, result: lease::create(&leases, &name).await }
+                };
+                return Some(write.boxed());
             }
-            SlotStep::NoSlots => {
-                self.waits("there is no Lease for this replica, so it keeps no bindings; helm upgrade creates them again");
+            SlotStep::AllTaken => {
+                self.waits_for_others();
                 return None;
             }
         };
-        let (leases, name) = (self.leases.clone(), self.membership.name.clone());
         let write = async move {
-            let begin = Instant::now();
-            (begin, lease::hold(&leases, &slot, &name, takes).await)
+            Written { begin, holds: true, result: lease::hold(&leases, &slot, &own, takes).await }
         };
         Some(write.boxed())
     }
 
-    fn waits(&mut self, why: &'static str) {
-        if self.waits.replace(why) != Some(why) {
+    fn waits_for_others(&mut self) {
+        if !std::mem::replace(&mut self.waits, true) {
             let Membership { namespace, name, .. } = &self.membership;
-            tracing::warn!(namespace, replica = name, label = format!("{}={}", LABEL.0, LABEL.1), "{why}");
+            tracing::warn!(
+                namespace,
+                replica = name,
+                label = format!("{}={}", LABEL.0, LABEL.1),
+                "other replicas hold all Leases, so this one keeps no bindings and waits for one; run fewer replicas"
+            );
         }
     }
 
-    fn written(&mut self, (begin, result): Written) {
+    fn written(&mut self, Written { begin, holds, result }: Written) {
         let now = self.now();
         match result {
+            // This replica, or another one, takes it with its next write.
+            Ok(lease) if !holds => {
+                tracing::info!(lease = lease.name_any(), "created a Lease for a replica");
+                self.table.observe(lease::slot(&lease), now);
+            }
             Ok(lease) => {
                 self.membership.tenure.confirm(begin);
                 self.progress.wrote(begin.saturating_duration_since(self.start));
                 self.table.observe(lease::slot(&lease), now);
-                if self.waits.take().is_some() {
+                if std::mem::take(&mut self.waits) {
                     tracing::info!(lease = lease.name_any(), "this replica has a Lease now");
                 }
                 self.failures = 0;

@@ -9,6 +9,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+use super::LABEL;
 use crate::model::{EXPIRY, Slot};
 
 /// The longest time of a write. It is shorter than the interval of renewals.
@@ -23,6 +24,19 @@ pub(super) fn slot(lease: &Lease) -> Slot {
         renewed: spec.and_then(|spec| spec.renew_time.as_ref()).map(|time| time.0),
         version: lease.resource_version().unwrap_or_default(),
     }
+}
+
+/// Creates the Lease of a slot, and returns it. If it exists, as another replica was faster, it only gets its label.
+///
+/// # Errors
+/// Fails if the API server refuses it or does not answer.
+pub(super) async fn create(leases: &Api<Lease>, name: &str) -> kube::Result<Lease> {
+    let labels = json!({LABEL.0: LABEL.1});
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name, "labels": labels},
+    });
+    // Not a POST: its request does not contain the name, so no Role could limit the right to the names of the slots.
+    patch(leases, name, &PatchParams::apply(LABEL.1), &Patch::Apply(lease)).await
 }
 
 /// Takes or renews a slot.
@@ -48,9 +62,17 @@ pub(super) async fn give_back(leases: &Api<Lease>, slot: &Slot) -> kube::Result<
 }
 
 async fn write(leases: &Api<Lease>, slot: &Slot, spec: Value) -> kube::Result<Lease> {
-    let patch = Patch::Merge(json!({"metadata": {"resourceVersion": slot.version}, "spec": spec}));
-    let params = PatchParams::default();
-    match tokio::time::timeout(TIMEOUT, leases.patch(&slot.name, &params, &patch)).await {
+    let body = Patch::Merge(json!({"metadata": {"resourceVersion": slot.version}, "spec": spec}));
+    patch(leases, &slot.name, &PatchParams::default(), &body).await
+}
+
+async fn patch(
+    leases: &Api<Lease>,
+    name: &str,
+    params: &PatchParams,
+    body: &Patch<Value>,
+) -> kube::Result<Lease> {
+    match tokio::time::timeout(TIMEOUT, leases.patch(name, params, body)).await {
         Ok(result) => result,
         Err(_) => Err(kube::Error::Service(format!("no answer within {TIMEOUT:?}").into())),
     }

@@ -36,7 +36,7 @@ impl Joining {
     }
 
     fn renew(&mut self, minute: u64) {
-        self.written((Instant::now(), Ok(lease("s0", "a", minute))));
+        self.written(Written { begin: Instant::now(), holds: true, result: Ok(lease("s0", "a", minute)) });
     }
 
     /// Lets time pass, without a report of the watch.

@@ -1,4 +1,5 @@
-//! The slots of the replicas: Leases, of which each replica holds one.
+//! The slots of the replicas: Leases, of which each replica holds one. A replica that finds none free creates one, up to a
+//! maximum.
 //!
 //! Whether a holder has left is judged by what this replica observes: the time since its Lease last changed, by the clock of
 //! this process. The clocks of other machines do not matter. Only a complete list counts as proof that a Lease has not
@@ -33,10 +34,10 @@ pub(crate) enum SlotStep<'s> {
     Renew(&'s Slot),
     /// It takes this slot, if it still has this version.
     Take(&'s Slot),
+    /// It creates the slot with this name.
+    Create(&'s str),
     /// Other replicas hold all slots.
     AllTaken,
-    /// There are no slots.
-    NoSlots,
 }
 
 #[derive(Debug)]
@@ -51,14 +52,17 @@ struct Observed {
 pub(crate) struct SlotTable {
     /// The name of this replica.
     own: String,
+    /// The names of all slots that there may be.
+    names: Vec<String>,
     slots: BTreeMap<String, Observed>,
     /// When the last complete list began: everything that was written before is known.
     complete: Duration,
 }
 
 impl SlotTable {
-    pub(crate) fn new(own: String) -> Self {
-        Self { own, slots: BTreeMap::new(), complete: Duration::ZERO }
+    /// Returns the table of the replica `own`, before it has seen a slot. `names` are those of all slots that there may be.
+    pub(crate) fn new(own: String, names: Vec<String>) -> Self {
+        Self { own, names, slots: BTreeMap::new(), complete: Duration::ZERO }
     }
 
     /// Records a slot that was read at `now`.
@@ -116,12 +120,12 @@ impl SlotTable {
         if let Some(slot) = self.own().next() {
             return SlotStep::Renew(slot);
         }
-        if self.slots.is_empty() {
-            return SlotStep::NoSlots;
-        }
         let free = self.first(|observed| observed.slot.holder.is_none());
-        let found = free.or_else(|| self.first(|observed| self.is_expired(observed)));
-        found.map_or(SlotStep::AllTaken, SlotStep::Take)
+        if let Some(slot) = free.or_else(|| self.first(|observed| self.is_expired(observed))) {
+            return SlotStep::Take(slot);
+        }
+        let missing = self.names.iter().find(|name| !self.slots.contains_key(*name));
+        missing.map_or(SlotStep::AllTaken, |name| SlotStep::Create(name))
     }
 
     fn is_own(&self, slot: &Slot) -> bool {

@@ -35,6 +35,9 @@ async fn rights(fixture: Arc<Fixture>) -> Result<()> {
         ("update", "service-discovery-bridge-0", false),
         ("delete", "service-discovery-bridge-0", false),
         ("delete", "lifecycle-controller", false),
+        ("create", "service-discovery-bridge-0", true),
+        ("create", "service-discovery-bridge-16", false),
+        ("create", "lifecycle-controller", false),
         ("create", "", false),
     ] {
         let review = serde_json::from_value(json!({"spec": {

@@ -15,8 +15,12 @@ fn slot(name: &str, holder: Option<&str>, renewed: i64, version: u64) -> Slot {
     }
 }
 
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("s{number}")).collect()
+}
+
 fn table(slots: &[Slot]) -> SlotTable {
-    let mut table = SlotTable::new("me".to_owned());
+    let mut table = SlotTable::new("me".to_owned(), names(2));
     slots.iter().for_each(|slot| table.observe(slot.clone(), at(0)));
     table
 }
@@ -36,7 +40,6 @@ fn taken(step: SlotStep<'_>) -> Option<&str> {
 
 #[test]
 fn a_free_slot_is_taken_first_and_then_an_expired_one() {
-    assert_eq!(table(&[]).step(), SlotStep::NoSlots);
     let mut table = table(&[slot("s0", Some("a"), 1, 1), slot("s1", None, 0, 2)]);
     list(&mut table, 100);
     assert_eq!(taken(table.step()), Some("s1"));
@@ -47,6 +50,18 @@ fn a_free_slot_is_taken_first_and_then_an_expired_one() {
     table.observe(slot("s0", Some("c"), 2, 4), at(101));
     assert_eq!(table.step(), SlotStep::AllTaken);
     assert_eq!(table.members(), ["b", "c"]);
+}
+
+#[test]
+fn a_slot_that_is_missing_is_created_if_no_other_can_be_taken() {
+    assert_eq!(table(&[]).step(), SlotStep::Create("s0"));
+    assert_eq!(table(&[slot("s0", Some("a"), 1, 1)]).step(), SlotStep::Create("s1"));
+    assert_eq!(taken(table(&[slot("s1", None, 1, 1)]).step()), Some("s1"));
+    let mut table = table(&[slot("s0", Some("a"), 1, 1)]);
+    list(&mut table, 100);
+    assert_eq!(taken(table.step()), Some("s0"), "a has left");
+    table.observe(slot("s1", Some("me"), 1, 1), at(100));
+    assert!(matches!(table.step(), SlotStep::Renew(_)));
 }
 
 #[test]
@@ -92,7 +107,7 @@ fn a_replica_renews_its_slot_until_another_one_takes_it() {
     assert_eq!(table.members(), ["other"]);
     table.forget("s0");
     table.complete(&HashSet::new(), at(1002));
-    assert_eq!(table.step(), SlotStep::NoSlots);
+    assert_eq!(table.step(), SlotStep::Create("s0"));
 }
 
 #[test]
@@ -121,9 +136,8 @@ fn only_a_list_shows_that_a_holder_has_left() {
 /// steps that everybody can see, and no replica ever holds two.
 #[test]
 fn slots_have_one_owner_under_races() {
-    let mut store: BTreeMap<String, Slot> =
-        (0..4).map(|n| (format!("s{n}"), slot(&format!("s{n}"), None, 0, 0))).collect();
-    let mut tables: Vec<SlotTable> = (0..6).map(|n| SlotTable::new(format!("r{n}"))).collect();
+    let mut store: BTreeMap<String, Slot> = BTreeMap::new();
+    let mut tables: Vec<SlotTable> = (0..6).map(|n| SlotTable::new(format!("r{n}"), names(4))).collect();
     let mut random = fastrand::Rng::with_seed(7);
     let mut version = 0;
     let mut last: HashMap<String, Duration> = HashMap::new();
@@ -142,7 +156,13 @@ fn slots_have_one_owner_under_races() {
             }
             let wanted = match table.step() {
                 SlotStep::Renew(slot) | SlotStep::Take(slot) => slot.clone(),
-                SlotStep::AllTaken | SlotStep::NoSlots => continue,
+                SlotStep::Create(name) => {
+                    let stored =
+                        store.entry(name.to_owned()).or_insert_with(|| slot(name, None, 0, 0)).clone();
+                    table.observe(stored, at(second));
+                    continue;
+                }
+                SlotStep::AllTaken => continue,
             };
             let stored = store.get_mut(&wanted.name).unwrap();
             if stored.version != wanted.version {
@@ -162,5 +182,5 @@ fn slots_have_one_owner_under_races() {
             assert!(store.values().filter(|slot| slot.holder.as_ref() == Some(&own)).count() == 1);
         }
     }
-    assert!(store.values().all(|slot| slot.holder.is_some()));
+    assert!(store.len() == 4 && store.values().all(|slot| slot.holder.is_some()));
 }

@@ -65,7 +65,9 @@ impl BridgeReplicas {
                 0 => Vec::new(),
                 _ => vec![Finding::failed(
                     format!("there are {bindings} DiscoveryBindings, but the {BRIDGE} is not installed"),
-                    "helm upgrade with service-discovery-bridge.enabled=true, or delete the DiscoveryBindings",
+                    "helm upgrade with service-discovery-bridge.enabled=true; or, to give them up, for each: kubectl delete \
+                     discoverybinding NAME --wait=false, kubectl podward release discoverybinding/NAME, and kubectl delete \
+                     lifecyclehook NAMESPACE.NAME",
                 )],
             };
         };
@@ -100,7 +102,7 @@ impl BridgeReplicas {
             ))),
             Some(0) => findings.push(Finding::failed(
                 format!("the Leases of the {BRIDGE} do not exist: no replica keeps a DiscoveryBinding"),
-                "helm upgrade creates them again",
+                format!("{look} says why the replicas cannot create them; if it has forbidden, helm upgrade renews their Role"),
             )),
             Some(_) if holding == 0 => findings.push(Finding::failed(
                 format!("no replica of the {BRIDGE} renews a Lease: nobody keeps a DiscoveryBinding"),
