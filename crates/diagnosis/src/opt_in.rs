@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use serde::Serialize;
 
 use crate::pod::selects;
+use crate::rollout::amount;
 
 /// A grace period in which many servers cannot end their requests, in seconds.
 const SHORT_GRACE: i64 = 10;
@@ -279,14 +279,12 @@ fn of_budgets(all: &mut Vec<Advice>, facts: &OptInFacts) {
     }
 }
 
+/// Percentages are rounded up, as Kubernetes does.
 fn allows_nothing(budget: &PodDisruptionBudget, replicas: i32) -> bool {
     let Some(spec) = &budget.spec else { return false };
-    let percent = |text: &str| text.trim_end_matches('%').parse::<i32>().unwrap_or(0);
     match (&spec.max_unavailable, &spec.min_available) {
-        (Some(IntOrString::Int(number)), _) => *number == 0,
-        (Some(IntOrString::String(text)), _) => percent(text) == 0,
-        (None, Some(IntOrString::Int(number))) => *number >= replicas,
-        (None, Some(IntOrString::String(text))) => percent(text) >= 100,
+        (Some(most), _) => amount(most, replicas.max(1), true) == 0,
+        (None, Some(least)) => replicas > 0 && amount(least, replicas, true) >= replicas,
         (None, None) => false,
     }
 }

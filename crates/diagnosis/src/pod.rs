@@ -22,7 +22,7 @@ use crate::traffic;
 
 pub use crate::pod_view::{is_ready, is_scheduled};
 pub use budgets::selects;
-pub use operation::is_live;
+pub use operation::{is_held, is_live};
 
 /// Returns the causes why the pod of `snapshot` does not run, serve or end, the most probable one first. Empty for a pod
 /// that is in order.
@@ -74,10 +74,10 @@ pub fn diagnose(snapshot: &Snapshot, operation: Option<&str>) -> Vec<Cause> {
     causes
 }
 
-/// Returns whether `diagnose` can find something: the pod is not Ready, ends, or an operation is in progress.
+/// Returns whether `diagnose` can find something: the pod is not Ready, ends, or Podward holds it.
 #[must_use]
 pub fn may_have_causes(pod: &Pod) -> bool {
     let phase = phase(pod);
     let is_done = phase == "Succeeded" && pod.metadata.deletion_timestamp.is_none();
-    !is_done && (pod.metadata.deletion_timestamp.is_some() || !is_ready(pod) || is_live(pod))
+    !is_done && (pod.metadata.deletion_timestamp.is_some() || !is_ready(pod) || is_held(pod))
 }

@@ -240,14 +240,14 @@ fn without_gate(sets: &[ReplicaSet], template: Option<&BTreeMap<String, String>>
     })
 }
 
-/// Returns a number of pods from a number or a percentage.
-fn amount(value: &IntOrString, of: i32, up: bool) -> i32 {
+/// Returns a number of pods from a number or a percentage of `of` pods, which is rounded up or down.
+pub(crate) fn amount(value: &IntOrString, of: i32, up: bool) -> i32 {
     match value {
         IntOrString::Int(number) => *number,
         IntOrString::String(text) => {
             let percent = text.trim_end_matches('%').parse::<i32>().unwrap_or(0);
-            let product = percent.saturating_mul(of);
-            if up { (product + 99) / 100 } else { product / 100 }
+            let hundredths = i64::from(percent) * i64::from(of) + if up { 99 } else { 0 };
+            i32::try_from(hundredths / 100).unwrap_or(i32::MAX)
         }
     }
 }

@@ -43,7 +43,7 @@ pub struct Snapshot {
     pub slices: Arc<Vec<EndpointSlice>>,
     /// The last lines of the previous run, by container.
     pub previous_logs: BTreeMap<String, String>,
-    /// The lists that could not be read, with the reasons.
+    /// What could not be read, with the reasons: `KIND could not be read: REASON`.
     pub unread: Vec<String>,
 }
 
@@ -54,5 +54,14 @@ impl Snapshot {
         let metadata = &self.pod.metadata;
         let part = |text: &Option<String>| text.clone().unwrap_or_default();
         format!("{}/{}", part(&metadata.namespace), part(&metadata.name))
+    }
+
+    /// Returns whether objects of this kind, as `nodes` or `StorageClasses`, could not be read: then it is not known whether
+    /// there are any.
+    #[must_use]
+    pub fn is_unread(&self, kind: &str) -> bool {
+        let rest =
+            |text: &str| text.strip_prefix(kind).is_some_and(|rest| rest.starts_with(" could not be read"));
+        self.unread.iter().any(|text| rest(text))
     }
 }

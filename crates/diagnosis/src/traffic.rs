@@ -71,7 +71,7 @@ pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
 fn unlisted(snapshot: &Snapshot) -> Vec<String> {
     let empty = BTreeMap::new();
     let labels = snapshot.pod.metadata.labels.as_ref().unwrap_or(&empty);
-    let unread = snapshot.unread.iter().any(|text| text.starts_with("EndpointSlices "));
+    let unread = snapshot.is_unread("EndpointSlices");
     let selects = |service: &&Service| {
         let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
         // The name of another host stands for the Service.

@@ -88,6 +88,20 @@ fn the_workload_and_what_selects_it_are_looked_at() {
         let budgets = vec![budget("web", limit)];
         has(&OptInFacts { budgets, ..all() }, AdviceLevel::Problem, "never allows an eviction");
     }
+    for (limit, replicas, is_never) in [
+        (json!({"minAvailable": "75%"}), 2, true),
+        (json!({"minAvailable": "75%"}), 4, false),
+        (json!({"minAvailable": "99%"}), 100, false),
+        (json!({"minAvailable": "91%"}), 10, true),
+        (json!({"minAvailable": "50%"}), 0, false),
+        (json!({"maxUnavailable": "1%"}), 2, false),
+        (json!({"maxUnavailable": "0%"}), 2, true),
+    ] {
+        let facts =
+            OptInFacts { budgets: vec![budget("web", limit.clone())], replicas: Some(replicas), ..all() };
+        let is_found = found(&facts).iter().any(|(_, what)| what.contains("never allows an eviction"));
+        assert_eq!(is_found, is_never, "{limit} of {replicas}");
+    }
     let mut out = all();
     out.template
         .metadata

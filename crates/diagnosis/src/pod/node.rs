@@ -21,7 +21,7 @@ pub(super) fn cause(snapshot: &Snapshot) -> Option<Cause> {
     let spec = snapshot.pod.spec.as_ref()?;
     let name = spec.node_name.as_deref()?;
     let Some(node) = &snapshot.node else {
-        if snapshot.unread.iter().any(|text| text.contains("nodes")) {
+        if snapshot.is_unread("nodes") {
             return None;
         }
         let what = format!("its node {name} does not exist any more");

@@ -16,8 +16,21 @@ use crate::pod_view::condition;
 #[must_use]
 pub fn is_live(pod: &Pod) -> bool {
     let Some(labels) = &pod.metadata.labels else { return false };
-    let is_controlled = labels.get(CONTROL_LABEL).is_some_and(|value| value == CONTROL_VALUE);
-    is_controlled && Operations::parse(labels).iter().any(|(_, operation)| operation.is_live())
+    is_controlled(pod) && Operations::parse(labels).iter().any(|(_, operation)| operation.is_live())
+}
+
+/// Returns whether Podward holds a pod that has opted in: an operation is in progress, or the stored condition says that the
+/// pod waits for something else than its containers.
+#[must_use]
+pub fn is_held(pod: &Pod) -> bool {
+    let waits = condition(pod, LIFECYCLE_CONDITION)
+        .is_some_and(|found| found.status == "False" && found.reason.as_deref() != Some("NotReady"));
+    is_live(pod) || (waits && is_controlled(pod))
+}
+
+fn is_controlled(pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    labels.and_then(|labels| labels.get(CONTROL_LABEL)).is_some_and(|value| value == CONTROL_VALUE)
 }
 
 pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, operation: Option<&str>) {
@@ -46,7 +59,32 @@ fn hook(message: &str) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
-    use super::hook;
+    use serde_json::json;
+
+    use super::{hook, is_held};
+    use crate::pod::may_have_causes;
+
+    #[test]
+    fn a_ready_pod_that_waits_for_a_hook_may_have_causes() {
+        let pod = |label: &str, status: &str, reason: &str| {
+            serde_json::from_value(json!({
+                "metadata": {"labels": {"kusionstack.io/control": label}},
+                "status": {"phase": "Running", "conditions": [
+                    {"type": "Ready", "status": "True"},
+                    {"type": "podward.io/lifecycle", "status": status, "reason": reason},
+                ]},
+            }))
+            .unwrap()
+        };
+        for (pod, held) in [
+            (pod("true", "False", "EnteringService"), true),
+            (pod("true", "False", "NotReady"), false),
+            (pod("true", "True", "InService"), false),
+            (pod("false", "False", "EnteringService"), false),
+        ] {
+            assert_eq!((is_held(&pod), may_have_causes(&pod)), (held, held), "{pod:?}");
+        }
+    }
 
     #[test]
     fn the_hook_that_is_waited_for_is_named() {

@@ -54,17 +54,18 @@ impl Unscheduled<'_> {
             return Cause::new(Case::Claim, object(names.first().map_or("", String::as_str)), what)
                 .next(self.commands.kubectl("describe pvc"));
         };
-        let why = self.unbound(claim);
+        let why = self.unbound(claim, clause);
         let what = format!("PersistentVolumeClaim {name} is not bound: {why}");
         let since = claim.metadata.creation_timestamp.as_ref().map(|time| time.0);
         Cause::new(Case::Claim, object(name), what).since(since).next(describe(name))
     }
 
-    fn unbound(&self, claim: &PersistentVolumeClaim) -> String {
+    fn unbound(&self, claim: &PersistentVolumeClaim, clause: &Clause<'_>) -> String {
         let spec = claim.spec.as_ref();
         let classes = &self.snapshot.classes;
         match spec.and_then(|spec| spec.storage_class_name.as_deref()) {
             Some("") => "no PersistentVolume without a StorageClass fits".to_owned(),
+            _ if self.snapshot.is_unread("StorageClasses") => clause.text.to_owned(),
             Some(name) => match classes.iter().find(|class| class.metadata.name.as_deref() == Some(name)) {
                 None => format!(
                     "StorageClass {name} does not exist, and no PersistentVolume with its name is free"
@@ -108,7 +109,8 @@ impl Unscheduled<'_> {
                 }
             };
             let space = if noun.ends_with('=') { "" } else { " " };
-            let what = match wanted.is_disjoint(&present) {
+            // Without the nodes, only the scheduler knows which there are.
+            let what = match wanted.is_disjoint(&present) && !self.snapshot.is_unread("nodes") {
                 true => format!(
                     "its volume {volume} (PersistentVolumeClaim {name}) is in {noun}{space}{}, and the nodes are in {}",
                     list(&wanted),

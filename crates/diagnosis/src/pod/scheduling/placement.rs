@@ -65,7 +65,8 @@ impl Unscheduled<'_> {
             let of = |node: &Node| node.metadata.labels.as_ref()?.get(key).cloned();
             self.snapshot.nodes.iter().any(|node| of(node).as_deref() == Some(value))
         };
-        let missing = selector.iter().find(|(key, value)| !has(key, value));
+        let is_unread = self.snapshot.is_unread("nodes");
+        let missing = selector.iter().find(|(key, value)| !is_unread && !has(key, value));
         let required = self
             .spec()
             .and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref())

@@ -23,6 +23,7 @@ fn of(value: Value) -> Snapshot {
         claims: serde_json::from_value(read("claims")).unwrap_or_default(),
         volumes: serde_json::from_value(read("volumes")).unwrap_or_default(),
         classes: serde_json::from_value(read("classes")).unwrap_or_default(),
+        unread: serde_json::from_value(read("unread")).unwrap_or_default(),
         ..Snapshot::default()
     }
 }
@@ -269,6 +270,39 @@ fn a_claim_is_missing_or_unbound() {
         let whole = format!("PersistentVolumeClaim data is not bound: {words}");
         assert!(line.starts_with(&whole), "{line}");
     }
+}
+
+#[test]
+fn what_could_not_be_read_is_not_said_to_be_missing() {
+    let forbidden = |kind: &str| json!([format!("{kind} could not be read: forbidden")]);
+    let unbound = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.";
+    for class in [json!({"storageClassName": "fast"}), json!({})] {
+        let claims = json!([{"metadata": {"name": "data"}, "spec": class, "status": {"phase": "Pending"}}]);
+        let (_, line) = first(json!({
+            "spec": with_claim(), "message": unbound, "claims": claims, "unread": forbidden("StorageClasses"),
+        }));
+        let words = "PersistentVolumeClaim data is not bound: pod has unbound immediate PersistentVolumeClaims (3 min)";
+        assert!(line.starts_with(words), "{line}");
+    }
+    let spec = json!({"containers": [], "nodeSelector": {"disk": "ssd"}});
+    let message = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.";
+    let (_, line) = first(json!({"spec": spec, "message": message, "unread": forbidden("nodes")}));
+    let words = "no free node has all labels that its nodeSelector wants: disk=ssd (3 min)";
+    assert!(line.starts_with(words), "{line}");
+    let term = json!({"matchExpressions": [
+        {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["b"]},
+    ]});
+    let (_, line) = first(json!({
+        "spec": with_claim(), "unread": forbidden("nodes"),
+        "message": "0/1 nodes are available: 1 node(s) had volume node affinity conflict.",
+        "claims": [{"metadata": {"name": "data"}, "spec": {"volumeName": "pv-1"}, "status": {"phase": "Bound"}}],
+        "volumes": [{
+            "metadata": {"name": "pv-1"}, "spec": {"nodeAffinity": {"required": {"nodeSelectorTerms": [term]}}},
+        }],
+    }));
+    let words =
+        "its volume pv-1 (PersistentVolumeClaim data) is in zone b, and no node there takes the pod (3 min)";
+    assert!(line.starts_with(words), "{line}");
 }
 
 #[test]

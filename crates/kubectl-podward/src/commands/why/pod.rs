@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::Pod as ApiPod;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Api, Client, ResourceExt};
 use podward_api::DiscoveryBinding;
-use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, LIFECYCLE_CONDITION};
-use podward_diagnosis::pod::{diagnose, is_live};
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
+use podward_diagnosis::pod::{diagnose, is_held};
 use podward_diagnosis::traffic::endpoints as traffic_endpoints;
 
 use super::held::inspect;
@@ -51,9 +51,8 @@ pub(super) async fn of_pod(gatherer: &Gatherer<'_>, found: DynamicObject) -> Res
     let known = bindings.clone().unwrap_or_default();
     let mut report = inspect(&found, rules, now())?;
     bindings::add_waits(&mut report, bindings, Timestamp::now());
-    let is_held = opted_in && (is_live(&snapshot.pod) || waits(&snapshot.pod));
     let message = report.message.clone();
-    report.causes = diagnose(&snapshot, is_held.then_some(message.as_str()));
+    report.causes = diagnose(&snapshot, is_held(&snapshot.pod).then_some(message.as_str()));
     let next = report.waits.first().map(|wait| wait.next.clone());
     let next = next.or_else(|| report.registries.first().map(|wait| wait.next.clone()));
     if let (Some(next), Some(cause)) = (next, report.causes.iter_mut().find(|cause| cause.what == message)) {
@@ -62,15 +61,6 @@ pub(super) async fn of_pod(gatherer: &Gatherer<'_>, found: DynamicObject) -> Res
     report.traffic = traffic::sources(traffic_endpoints(&snapshot), &parsed(&found)?, &known);
     report.notes.extend(snapshot.unread);
     Ok(report)
-}
-
-/// Returns whether the stored condition says that the pod waits.
-fn waits(pod: &ApiPod) -> bool {
-    let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let found = conditions.iter().find(|condition| condition.type_ == LIFECYCLE_CONDITION);
-    found.is_some_and(|condition| {
-        condition.status == "False" && condition.reason.as_deref() != Some("NotReady")
-    })
 }
 
 /// Other pods have no rules and no bindings.
