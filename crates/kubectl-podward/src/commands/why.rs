@@ -43,11 +43,11 @@ use crate::terminal::{FIRST, LineStyle};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  kubectl podward why web-0\n  kubectl podward why deploy/web -n shop\n  kubectl podward why -l app=web\n  kubectl podward why node/n1\n  kubectl podward why -A -o json\n  kubectl podward why deploy/web -o name",
-    group = clap::ArgGroup::new("what").required(true).args(["object", "selector", "all_namespaces"])
+    group = clap::ArgGroup::new("what").required(true).multiple(true).args(["object", "selector", "all_namespaces"])
 )]
 pub(crate) struct Why {
     /// The name of a pod, or deploy/NAME, sts/NAME, rs/NAME, ds/NAME, job/NAME, cloneset/NAME, node/NAME
-    #[arg(value_name = "POD")]
+    #[arg(value_name = "POD", conflicts_with_all = ["selector", "all_namespaces"])]
     object: Option<String>,
     /// All pods with these labels that do not run, serve or end
     #[arg(long, short = 'l', value_name = "SELECTOR")]
@@ -119,10 +119,12 @@ mod tests {
     #[test]
     fn something_has_to_be_named() {
         let parse = |line: &str| Line::try_parse_from(line.split(' '));
-        for line in ["why web-0 -n shop -o json", "why -A", "why -l app=web", "why deploy/web"] {
+        for line in
+            ["why web-0 -n shop -o json", "why -A", "why -l app=web", "why -A -l app=web", "why deploy/web"]
+        {
             parse(line).unwrap();
         }
-        for line in ["why", "why -n shop", "why web-0 -A", "why -A -n shop"] {
+        for line in ["why", "why -n shop", "why web-0 -A", "why web-0 -l app=web", "why -A -n shop"] {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("why -l app=web -n shop").unwrap().why.selector.is_some());
