@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::DynamicObject;
-use podward_core::keys::Stage;
+use podward_core::keys::{LIFECYCLE_CONDITION, Stage};
 use podward_core::{ConditionStatus, Operations, Pod, UnixNanos, deadline_of_message};
 use serde::Serialize;
 
-use crate::lifecycle_message::lifecycle_message;
+use crate::lifecycle_message::Lifecycle;
 use crate::parsed::parsed;
 
 /// An opted-in pod.
@@ -48,14 +50,12 @@ impl PodRow {
         let operations = Operations::parse(view.labels);
         let live: BTreeSet<&str> =
             operations.iter().filter(|(_, operation)| operation.is_live()).map(|(id, _)| id).collect();
-        let waits_for = lifecycle_message(&pod, &operations);
-        let state = pod.lifecycle_state();
-        let phase = state.map_or("Unknown", |(_, reason)| reason);
+        let Lifecycle { status, reason: phase, message: waits_for } = Lifecycle::of(&pod, &operations);
+        let in_service = status == ConditionStatus::True;
         // A pod that ended is kept for its log: nothing is to happen to it.
-        let in_service = state.is_some_and(|(status, _)| status == ConditionStatus::True);
         let waiting = !live.is_empty() || view.terminating || !(in_service || pod.is_terminal());
         let begun = live.iter().filter_map(|id| view.labels.get(&Stage::Operating.key(id))?.parse().ok());
-        let since = begun.min().map(UnixNanos).or(view.facts.terminating_since).or(view.facts.created_at);
+        let since = begun.min().map(UnixNanos).or_else(|| waits_since(object, &pod));
         let until = deadline_of_message(&waits_for).filter(|_| waiting);
         let named = live.iter().map(|id| format!("{id} ({})", operations.type_of(id).unwrap_or_default()));
         Ok(Self {
@@ -71,4 +71,18 @@ impl PodRow {
             has_gate: pod.has_gate(),
         })
     }
+}
+
+/// Returns since when a pod without an operation waits: its deletion, the change of its condition, or its creation.
+fn waits_since(object: &DynamicObject, pod: &Pod) -> Option<UnixNanos> {
+    let metadata = &object.metadata;
+    let at = |time: Timestamp| i64::try_from(time.as_nanosecond()).ok().map(UnixNanos);
+    if let Some(Time(ends)) = metadata.deletion_timestamp {
+        let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds.unwrap_or_default());
+        return at(ends.checked_sub(grace).unwrap_or(ends));
+    }
+    let mut conditions = pod.status.conditions.iter().flatten();
+    let told = conditions.find(|it| it.type_ == LIFECYCLE_CONDITION && it.status == "False");
+    let told = told.and_then(|told| UnixNanos::parse(told.last_transition_time.as_deref()?));
+    told.or_else(|| at(metadata.creation_timestamp.as_ref()?.0))
 }

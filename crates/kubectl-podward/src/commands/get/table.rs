@@ -46,10 +46,10 @@ impl PodTable {
             without_gate: count(&|row| !row.has_gate),
         };
         let mut waiting: Vec<PodRow> = rows.into_iter().filter(|row| row.waiting).collect();
-        // Those that wait longest come first.
-        waiting.sort_by(|one, other| {
-            (&one.since, &one.namespace, &one.name).cmp(&(&other.since, &other.namespace, &other.name))
-        });
+        // Those that wait longest come first, and those of which that is not known last.
+        let key =
+            |row: &PodRow| (row.since.is_none(), row.since.clone(), row.namespace.clone(), row.name.clone());
+        waiting.sort_by_cached_key(key);
         Self { waiting, totals, all_namespaces }
     }
 
@@ -131,7 +131,6 @@ fn short(seconds: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kube::api::DynamicObject;
     use serde_json::{Value, json};
 
     use super::*;
@@ -146,16 +145,29 @@ mod tests {
         let gates =
             if gate { json!([{"conditionType": "pod.kusionstack.io/service-ready"}]) } else { json!([]) };
         let (status, reason, message) = condition;
-        let pod: DynamicObject = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Pod",
-            "metadata": {"namespace": "shop", "name": name, "uid": "u", "labels": all},
+        of(&json!({
+            "metadata": {"name": name, "labels": all},
             "spec": {"readinessGates": gates},
             "status": {"conditions": [
                 {"type": "podward.io/lifecycle", "status": status, "reason": reason, "message": message},
+                {"type": "pod.kusionstack.io/service-ready", "status": "True"},
+                {"type": "Ready", "status": "True"},
             ]},
         }))
-        .unwrap();
-        PodRow::of(&pod, now()).unwrap()
+    }
+
+    /// The row of an opted-in pod.
+    fn of(more: &Value) -> PodRow {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"namespace": "shop", "uid": "u", "labels": {"kusionstack.io/control": "true"}},
+        });
+        json_patch::merge(&mut pod, more);
+        PodRow::of(&serde_json::from_value(pod).unwrap(), now()).unwrap()
+    }
+
+    fn in_service() -> Value {
+        json!({"podopslifecycle.kusionstack.io/service-available": "1"})
     }
 
     fn upgrade() -> Value {
@@ -176,7 +188,7 @@ mod tests {
             )
         };
         vec![
-            row("web-0", json!({}), ("True", "InService", "the pod is in service"), true),
+            row("web-0", in_service(), ("True", "InService", "the pod is in service"), true),
             row(
                 "web-1",
                 upgrade(),
@@ -214,6 +226,58 @@ mod tests {
         let json = serde_json::to_value(&table).unwrap();
         assert_eq!(json["waiting"][0]["until"], "2026-01-01T10:02:00Z");
         assert_eq!(json["totals"], json!({"optedIn": 3, "waiting": 2, "overdue": 1, "withoutGate": 1}));
+    }
+
+    /// A pod that is not in service and has no operation, with these metadata and this lifecycle condition.
+    fn at_rest(name: &str, mut metadata: Value, condition: Value) -> PodRow {
+        metadata["name"] = json!(name);
+        let mut gate = json!([{"type": "pod.kusionstack.io/service-ready", "status": "False"}]);
+        gate.as_array_mut().unwrap().extend(condition.as_array().unwrap().clone());
+        let gates = json!([{"conditionType": "pod.kusionstack.io/service-ready"}]);
+        of(&json!({"metadata": metadata, "spec": {"readinessGates": gates}, "status": {"conditions": gate}}))
+    }
+
+    #[test]
+    fn a_pod_without_an_operation_waits_since_its_condition_its_deletion_or_its_creation() {
+        let created = json!({"creationTimestamp": "2026-01-01T10:00:00Z"});
+        let deleted = json!({
+            "creationTimestamp": "2026-01-01T09:00:00Z", "deletionTimestamp": "2026-01-01T10:03:10Z",
+            "deletionGracePeriodSeconds": 30,
+        });
+        let condition = json!([{
+            "type": "podward.io/lifecycle", "status": "False", "reason": "EnteringService", "message": "waits for x",
+            "lastTransitionTime": "2026-01-01T10:02:00Z",
+        }]);
+        let rows = vec![
+            at_rest("unknown", json!({}), json!([])),
+            at_rest("told", created.clone(), condition),
+            at_rest("deleted", deleted, json!([])),
+            at_rest("created", created, json!([])),
+        ];
+        let table = PodTable::new(rows, false);
+        let found: Vec<_> =
+            table.waiting.iter().map(|row| (row.name.as_str(), row.since.as_deref())).collect();
+        let expected = [
+            ("created", Some("2026-01-01T10:00:00Z")),
+            ("told", Some("2026-01-01T10:02:00Z")),
+            ("deleted", Some("2026-01-01T10:02:40Z")),
+            ("unknown", None),
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_phase_and_the_message_are_about_the_same_state() {
+        let row = row("web-0", upgrade(), ("True", "InService", "the pod is in service"), true);
+        assert_eq!(row.phase, "Preparing");
+        assert!(row.waits_for.starts_with("operation upgrade (update) waits for "), "{}", row.waits_for);
+        // A pod in service has no condition.
+        let gate = "pod.kusionstack.io/service-ready";
+        let in_service = of(&json!({
+            "metadata": {"name": "web-1", "labels": in_service()}, "spec": {"readinessGates": [{"conditionType": gate}]},
+            "status": {"conditions": [{"type": gate, "status": "True"}, {"type": "Ready", "status": "True"}]},
+        }));
+        assert_eq!((in_service.phase.as_str(), in_service.waiting), ("InService", false));
     }
 
     #[test]
