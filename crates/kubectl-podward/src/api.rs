@@ -1,9 +1,9 @@
 //! Requests to the API server.
 
-use std::fmt::Debug;
+use std::fmt::{self, Debug, Display};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::watcher;
@@ -16,10 +16,32 @@ const PAGE: u32 = 500;
 /// How often a list begins again because its next page is not available any more.
 const RESTARTS: usize = 3;
 
+/// The API server did not answer in time. A write may have been done all the same.
+#[derive(Debug)]
+struct NoAnswer;
+
+impl Display for NoAnswer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no answer from the API server within {API_TIMEOUT:?}")
+    }
+}
+
+impl std::error::Error for NoAnswer {}
+
 /// Waits for an answer of the API server with a deadline.
 pub(crate) async fn with_timeout<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    let answer = tokio::time::timeout(API_TIMEOUT, answer).await;
-    Ok(answer.map_err(|_| anyhow!("no answer from the API server within {API_TIMEOUT:?}"))??)
+    Ok(tokio::time::timeout(API_TIMEOUT, answer).await.map_err(|_| NoAnswer)??)
+}
+
+/// Returns whether a request to the API server failed for a reason that passes: it could not be reached, did not answer, was
+/// too busy, or had an error of its own. A write may have been done all the same.
+pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
+        Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => true,
+        Some(_) => false,
+        None => error.is::<NoAnswer>(),
+    }
 }
 
 /// Returns whether the API server does not have the object, or the kind.

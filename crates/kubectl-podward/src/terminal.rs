@@ -27,6 +27,16 @@ pub(crate) fn print(text: &str, style: LineStyle) -> Result<()> {
     anstream::stdout().lock().write_all(styled(text, style).as_bytes())
 }
 
+/// Prints a line of the result. Nothing is printed if the output is closed: the exit code says the same.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stdout(), "{}", safe_line(line));
+}
+
+/// Writes a line of progress to the standard error, unless that is closed.
+pub(crate) fn tell(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", safe_line(line));
+}
+
 /// Replaces what the terminal shows with `text`, in the styles of [`print`].
 ///
 /// # Errors

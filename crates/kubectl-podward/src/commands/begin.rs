@@ -9,7 +9,8 @@ use std::cell::Cell;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anstyle::Style;
+use anyhow::{Context, Error, Result, ensure};
 use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
@@ -20,21 +21,27 @@ use serde_json::{Value, json};
 
 use super::cancel;
 use super::finish;
-use crate::operation::{Goal, PodClient, PodPlace};
-use signals::{Interruption, Interruptions, Signals};
+use crate::api::{is_not_found, is_transient};
+use crate::operation::{Begun, Goal, PodClient, PodPlace};
+use crate::terminal::{print, tell};
+use command::CommandEnd;
+use signals::{Interruptions, Signals};
 
 /// Begin an operation on a pod: Podward takes it out of service
 ///
 /// Announces the operation with the labels of the protocol. With --wait, waits until the pod is out of service and the
 /// operation is permitted. With a command, also runs it then, and finishes the operation afterwards: the pod goes back into
-/// service. If the command fails, the operation is cancelled. If the permission does not come in time, or the command line
-/// is interrupted (Ctrl-C, SIGTERM, SIGHUP), it is cancelled, too.
+/// service. If the command fails, the operation is cancelled. If the permission does not come in time, the command line is
+/// interrupted (Ctrl-C, SIGTERM, SIGHUP), or its standard output is closed before the command runs, it is cancelled, too.
+///
+/// Requests that end the operation are repeated for a minute if they fail for a reason that passes. After that, the
+/// operation goes on, and the standard error names the command that ends it.
 ///
 /// If the pod has an operation with this id and type already, --wait waits for its permission, and never cancels it. A
 /// command is not run then: it would work together with whoever has begun the operation. Choose another --id.
 ///
-/// Exit code: 0 if everything succeeded; that of the command if it failed; 1 for other failures; 130 if interrupted, 143
-/// after SIGTERM, 129 after SIGHUP.
+/// Exit code: 0 if everything succeeded; that of the command if it failed, 128 + N if signal N has ended it; 1 for other
+/// failures; 130 if interrupted, 143 after SIGTERM, 129 after SIGHUP.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  kubectl podward begin web-0 --type restart --wait -- kubectl exec web-0 -- nginx -s reload\n  kubectl podward begin web-0 --type debug --wait\n  kubectl podward finish web-0"
@@ -67,10 +74,11 @@ impl Begin {
     }
 
     async fn run_until(self, client: Client, interruptions: &mut impl Interruptions) -> Result<ExitCode> {
-        let pod = PodClient::new(client, &self.place);
-        let is_ours = self.announce(&pod).await?;
+        let mut pod = PodClient::new(client, &self.place);
+        let (begun, is_ours) = self.announce(&pod).await?;
+        pod.insist();
         let began = if is_ours { "has begun" } else { "goes on already" };
-        eprintln!("operation {} ({}) of pod {} {began}", self.id, self.operation_type, pod.full_name());
+        tell(&format!("operation {} ({}) of pod {} {began}", self.id, self.operation_type, pod.full_name()));
         if !self.wait && self.command.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
@@ -79,54 +87,66 @@ impl Begin {
             format!("operation {} of pod {} is not cancelled: it had begun before", self.id, pod.full_name())
         };
         let permitted = tokio::select! {
-            permitted = pod.wait(&goal, self.timeout) => permitted,
+            permitted = pod.wait(&goal, Some(&begun), self.timeout) => permitted,
             interruption = interruptions.next() => {
                 if is_ours {
-                    cancel::cancel(&pod, &self.id).await?;
+                    self.undo(&pod, &begun).await;
                 } else {
-                    eprintln!("{}", not_ours());
+                    tell(&not_ours());
                 }
                 return Ok(ExitCode::from(interruption.exit_code()));
             }
         };
-        match permitted {
-            Ok(waited) => println!("{}", waited.0),
-            Err(error) if !is_ours => {
+        let printed = permitted.and_then(|waited| {
+            let text = format!("{}\n", waited.0);
+            print(&text, |_, _| Style::new()).context("print that the operation is permitted")
+        });
+        if let Err(error) = printed {
+            if !is_ours {
                 return Err(error.context(not_ours()));
             }
-            Err(error) => {
-                // Nobody is left who would finish it.
-                return Err(match cancel::cancel(&pod, &self.id).await {
-                    Ok(()) => error,
-                    Err(also) => error.context(format!("the operation is not cancelled ({also:#})")),
-                });
-            }
+            // Nobody is left who would finish it.
+            self.undo(&pod, &begun).await;
+            return Err(error);
         }
         match self.command.split_first() {
-            Some((program, arguments)) => self.work(&pod, program, arguments, interruptions).await,
+            Some((program, arguments)) => self.work(&pod, &begun, program, arguments, interruptions).await,
             None => Ok(ExitCode::SUCCESS),
         }
     }
 
-    /// Announces the operation. Returns false if it goes on already: then somebody else ends it.
-    async fn announce(&self, pod: &PodClient) -> Result<bool> {
-        let is_ours = Cell::new(false);
-        pod.write(|found| {
-            let labels = self.announcement(found, &pod.full_name())?;
-            is_ours.set(labels.is_some());
-            Ok(labels)
-        })
-        .await?;
-        Ok(is_ours.get())
+    /// Announces the operation. Returns it, and false if it goes on already: then somebody else ends it.
+    async fn announce(&self, pod: &PodClient) -> Result<(Begun, bool)> {
+        let at = Timestamp::now().as_nanosecond().to_string();
+        let is_sent = Cell::new(false);
+        let announced = pod
+            .write(|found, _| {
+                let labels = self.announcement(found, &at, &pod.full_name())?;
+                is_sent.set(labels.is_some());
+                Ok(labels)
+            })
+            .await;
+        let pod = announced.map_err(|error| match is_sent.get() && is_transient(&error) {
+            true => error.context(self.end_with(pod, "cancel", "may have begun")),
+            false => error,
+        })?;
+        let begun = Begun::of(&pod, &self.id);
+        let is_ours = begun.is_at(&at);
+        Ok((begun, is_ours))
     }
 
-    /// Returns the labels that announce the operation, or `None` if it is announced already.
+    /// Returns the labels that announce the operation, or `None` if it is announced already. `at` is the value of its label
+    /// in this announcement.
     ///
     /// # Errors
     /// When the pod has another operation with this id, or a command would join one that somebody else ends.
-    fn announcement(&self, pod: &Pod, name: &str) -> Result<Option<Value>> {
+    fn announcement(&self, pod: &Pod, at: &str, name: &str) -> Result<Option<Value>> {
         let operations = Operations::parse(pod.view().labels);
         if let Some(operation) = operations.get(&self.id).filter(|operation| operation.is_live()) {
+            // The answer to an earlier write is missing.
+            if Begun::of(pod, &self.id).is_at(at) {
+                return Ok(None);
+            }
             let other = operation.known_type().unwrap_or_default().to_owned();
             ensure!(
                 self.command.is_empty() && other == self.operation_type && !operation.has(Stage::Operated),
@@ -136,7 +156,7 @@ impl Begin {
             return Ok(None);
         }
         let labels = json!({
-            Stage::Operating.key(&self.id): Timestamp::now().as_nanosecond().to_string(),
+            Stage::Operating.key(&self.id): at,
             Stage::OperationType.key(&self.id): self.operation_type,
         });
         Ok(Some(json!({"labels": labels})))
@@ -146,20 +166,45 @@ impl Begin {
     async fn work(
         &self,
         pod: &PodClient,
+        begun: &Begun,
         program: &str,
         arguments: &[String],
         interruptions: &mut impl Interruptions,
     ) -> Result<ExitCode> {
         let ended = command::run(program, arguments, interruptions).await;
-        if ended.as_ref().is_ok_and(|end| end.status.success()) {
-            finish::finish(pod, &self.id).await?;
-            println!("operation {} of pod {} is finished", self.id, pod.full_name());
+        if ended.as_ref().is_ok_and(CommandEnd::is_success) {
+            let finished = finish::finish(pod, &self.id, Some(begun)).await;
+            finished.map_err(|error| self.not_ended(pod, "finish", error))?;
             return Ok(ExitCode::SUCCESS);
         }
-        cancel::cancel(pod, &self.id).await?;
-        let end = ended?;
-        let code = end.status.code().and_then(|code| u8::try_from(code).ok());
-        let interruption = end.interruption.unwrap_or(Interruption::Interrupt);
-        Ok(ExitCode::from(code.unwrap_or_else(|| interruption.exit_code())))
+        self.undo(pod, begun).await;
+        Ok(ExitCode::from(ended?.exit_code()))
+    }
+
+    /// Cancels the operation. If that fails, tells why.
+    async fn undo(&self, pod: &PodClient, begun: &Begun) {
+        if let Err(error) = cancel::cancel(pod, &self.id, Some(begun)).await {
+            tell(&format!("{:#}", self.not_ended(pod, "cancel", error)));
+        }
+    }
+
+    /// Adds to the error of a request how to end the operation.
+    fn not_ended(&self, pod: &PodClient, command: &str, error: Error) -> Error {
+        let of_request = error.is::<kube::Error>() || is_transient(&error);
+        if !of_request || is_not_found(&error) {
+            // It has ended already.
+            return error;
+        }
+        error.context(self.end_with(pod, command, "goes on"))
+    }
+
+    fn end_with(&self, pod: &PodClient, command: &str, state: &str) -> String {
+        format!(
+            "operation {0} of pod {1} {state}; to end it: kubectl podward {command} {2} -n {3} --id {0}",
+            self.id,
+            pod.full_name(),
+            pod.name(),
+            pod.namespace()
+        )
     }
 }

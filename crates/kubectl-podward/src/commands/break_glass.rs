@@ -34,7 +34,7 @@ impl BreakGlass {
         ensure!(!self.reason.trim().is_empty(), "the reason is empty: say why, for those who ask later");
         let pod = PodClient::new(client, &self.place);
         let metadata = json!({"annotations": {BREAK_GLASS: self.reason}});
-        pod.write(|_| Ok(Some(metadata.clone()))).await?;
+        pod.write(|_, _| Ok(Some(metadata.clone()))).await?;
         println!(
             "pod {} may be deleted at once, and requests to it are lost then: kubectl delete pod {} -n {}",
             pod.full_name(),

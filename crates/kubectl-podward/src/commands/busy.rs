@@ -49,7 +49,7 @@ impl Busy {
         };
         let value = |text: &Option<String>| text.clone().map_or(Value::Null, Value::String);
         let annotations = json!({BUSY_UNTIL: value(&until), BUSY_REASON: value(&self.reason)});
-        pod.write(|_| Ok(Some(json!({"annotations": annotations})))).await?;
+        pod.write(|_, _| Ok(Some(json!({"annotations": annotations})))).await?;
         match until {
             Some(until) => println!("pod {} is busy until {until}", pod.full_name()),
             None => println!("pod {} is not busy any more", pod.full_name()),

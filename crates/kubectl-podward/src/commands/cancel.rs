@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, ensure};
 use clap::Args;
 use kube::Client;
 use podward_core::Operations;
 use podward_core::keys::Stage;
 use serde_json::json;
 
-use crate::operation::{PodClient, PodPlace};
+use crate::operation::{Begun, PodClient, PodPlace};
+use crate::terminal::say;
 
 /// Cancel an operation: the pod goes back into service as it is
 ///
@@ -31,21 +32,26 @@ pub(crate) struct Cancel {
 impl Cancel {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let pod = PodClient::new(client, &self.place);
-        cancel(&pod, &self.id).await?;
+        cancel(&pod, &self.id, None).await?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Writes the label that cancels the operation. Its value is the type of the operation.
-pub(super) async fn cancel(pod: &PodClient, id: &str) -> Result<()> {
-    pod.write(|found| {
+/// Writes the label that cancels the operation. Its value is the type of the operation. If `begun` is given, it has to be that
+/// one.
+pub(super) async fn cancel(pod: &PodClient, id: &str, begun: Option<&Begun>) -> Result<()> {
+    pod.write(|found, unsure| {
+        begun.map_or(Ok(()), |begun| begun.is_on(found, &pod.full_name()))?;
         let operations = Operations::parse(found.view().labels);
         let operation = operations.get(id).filter(|operation| operation.is_live());
-        let of = operation.and_then(|_| operations.type_of(id));
-        let of = of.with_context(|| format!("pod {} has no operation {id}", pod.full_name()))?;
+        let Some(of) = operation.and_then(|_| operations.type_of(id)) else {
+            // The write whose answer is missing has cancelled it.
+            ensure!(unsure, "pod {} has no operation {id}", pod.full_name());
+            return Ok(None);
+        };
         Ok(Some(json!({"labels": {Stage::UndoOperationType.key(id): of}})))
     })
     .await?;
-    println!("operation {id} of pod {} is cancelled", pod.full_name());
+    say(&format!("operation {id} of pod {} is cancelled", pod.full_name()));
     Ok(())
 }

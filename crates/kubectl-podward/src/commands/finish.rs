@@ -2,14 +2,15 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Result, ensure};
 use clap::Args;
 use kube::Client;
 use podward_core::Operations;
 use podward_core::keys::Stage;
 use serde_json::{Value, json};
 
-use crate::operation::{PodClient, PodPlace};
+use crate::operation::{Begun, PodClient, PodPlace};
+use crate::terminal::say;
 
 /// Finish an operation: Podward checks the result, and puts the pod back into service
 ///
@@ -29,25 +30,28 @@ pub(crate) struct Finish {
 impl Finish {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let pod = PodClient::new(client, &self.place);
-        finish(&pod, &self.id).await?;
-        println!("operation {} of pod {} is finished", self.id, pod.full_name());
+        finish(&pod, &self.id, None).await?;
         Ok(ExitCode::SUCCESS)
     }
 }
 
-/// Removes the labels with which the operation was announced.
-pub(super) async fn finish(pod: &PodClient, id: &str) -> Result<()> {
+/// Removes the labels with which the operation was announced. If `begun` is given, it has to be that one.
+pub(super) async fn finish(pod: &PodClient, id: &str, begun: Option<&Begun>) -> Result<()> {
     let (operating, operation_type) = (Stage::Operating.key(id), Stage::OperationType.key(id));
-    pod.write(|found| {
+    pod.write(|found, unsure| {
+        begun.map_or(Ok(()), |begun| begun.is_on(found, &pod.full_name()))?;
         let operations = Operations::parse(found.view().labels);
         let Some(operation) = operations.get(id).filter(|operation| operation.is_live()) else {
-            bail!("pod {} has no operation {id}", pod.full_name());
+            // The write whose answer is missing has finished it.
+            ensure!(unsure, "pod {} has no operation {id}", pod.full_name());
+            return Ok(None);
         };
         if !operation.has(Stage::Operating) {
             return Ok(None);
         }
         Ok(Some(json!({"labels": {&operating: Value::Null, &operation_type: Value::Null}})))
     })
-    .await
-    .map(drop)
+    .await?;
+    say(&format!("operation {id} of pod {} is finished", pod.full_name()));
+    Ok(())
 }

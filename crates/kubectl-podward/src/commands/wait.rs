@@ -9,6 +9,7 @@ use kube::Client;
 use podward_runtime::args::seconds;
 
 use crate::operation::{GoalName, PodClient, PodPlace};
+use crate::terminal::say;
 
 /// Wait for a pod, and tell what it waits for
 ///
@@ -34,8 +35,8 @@ pub(crate) struct Wait {
 impl Wait {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let pod = PodClient::new(client, &self.place);
-        let waited = pod.wait(&self.goal.of(&self.id), self.timeout).await?;
-        println!("{}", waited.0);
+        let waited = pod.wait(&self.goal.of(&self.id), None, self.timeout).await?;
+        say(&waited.0);
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,9 +6,9 @@ use anyhow::{Result, bail};
 use clap::ValueEnum;
 use podward_core::keys::Stage;
 use podward_core::{Operations, Pod};
-use podward_diagnosis::safe_text;
 
 use crate::lifecycle_message::lifecycle_message;
+use crate::terminal::tell;
 
 /// A state of a pod that a command waits for.
 #[derive(Clone, Debug)]
@@ -75,7 +75,8 @@ impl Goal {
                 Goal::Permitted(_) | Goal::Available => bail!("pod {name} is gone"),
             };
         };
-        let operations = Operations::parse(pod.view().labels);
+        let view = pod.view();
+        let operations = Operations::parse(view.labels);
         match self {
             Goal::Permitted(id) => match operations.get(id) {
                 // While another operation goes on, one that has finished keeps its permission.
@@ -91,11 +92,27 @@ impl Goal {
             Goal::Ended(id) if operations.get(id).is_none_or(|operation| !operation.is_live()) => {
                 done(format!("operation {id} of pod {name} has ended"))
             }
-            Goal::Available if operations.is_service_available() && !operations.any_live() => {
+            Goal::Available if view.terminating => bail!("pod {name} is being deleted"),
+            Goal::Available if operations.is_service_available() && view.ready && !operations.any_live() => {
                 done(format!("pod {name} is in service"))
             }
             Goal::Ended(_) | Goal::Available | Goal::Gone => Ok(None),
         }
+    }
+}
+
+/// The pod that is waited for: the first one that was seen with its name.
+#[derive(Debug)]
+pub(super) struct SamePod(Option<String>);
+
+impl SamePod {
+    /// `uid` is that of the pod, if it was seen before.
+    pub(super) fn new(uid: Option<&str>) -> Self {
+        Self(uid.map(ToOwned::to_owned))
+    }
+
+    pub(super) fn is(&mut self, pod: &Pod) -> bool {
+        self.0.get_or_insert_with(|| pod.metadata.uid.clone()) == &pod.metadata.uid
     }
 }
 
@@ -107,7 +124,7 @@ impl Progress {
     pub(super) fn tell(&mut self, name: &str, pod: &Pod) {
         let message = lifecycle_message(pod, &Operations::parse(pod.view().labels));
         if message != self.0 {
-            eprintln!("{}", safe_text(&format!("pod {name}: {message}")));
+            tell(&format!("pod {name}: {message}"));
             self.0 = message;
         }
     }
@@ -120,10 +137,18 @@ mod tests {
     use super::*;
 
     fn pod(labels: &Value) -> Pod {
+        pod_with(labels, &json!({}))
+    }
+
+    fn pod_with(labels: &Value, more: &Value) -> Pod {
         let mut all = json!({"kusionstack.io/control": "true"});
         all.as_object_mut().unwrap().extend(labels.as_object().unwrap().clone());
-        serde_json::from_value(json!({"metadata": {"namespace": "shop", "name": "web", "labels": all}}))
-            .unwrap()
+        let mut pod = json!({
+            "metadata": {"namespace": "shop", "name": "web", "labels": all},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        });
+        json_patch::merge(&mut pod, more);
+        serde_json::from_value(pod).unwrap()
     }
 
     fn begun(more: &[(&str, &str)]) -> Value {
@@ -162,5 +187,29 @@ mod tests {
         assert!(!is(&Goal::Gone, &available));
         assert!(Goal::Gone.reached(None, "shop/web").unwrap().is_some());
         assert!(Goal::Available.reached(None, "shop/web").is_err());
+    }
+
+    #[test]
+    fn a_pod_that_replaces_the_first_one_is_another() {
+        let with_uid = |uid: &str| pod_with(&json!({}), &json!({"metadata": {"uid": uid}}));
+        let is_gone = |pod: &Pod, same: &mut SamePod| {
+            let state = Some(pod).filter(|pod| same.is(pod));
+            Goal::Gone.reached(state, "shop/web").unwrap().is_some()
+        };
+        let mut same = SamePod::new(None);
+        assert!(!is_gone(&with_uid("u"), &mut same) && !is_gone(&with_uid("u"), &mut same));
+        assert!(is_gone(&with_uid("v"), &mut same));
+        assert!(is_gone(&with_uid("v"), &mut SamePod::new(Some("u"))));
+    }
+
+    #[test]
+    fn a_pod_that_is_not_ready_or_being_deleted_is_not_available() {
+        let labels = json!({"podopslifecycle.kusionstack.io/service-available": "1"});
+        let reached = |more: Value| Goal::Available.reached(Some(&pod_with(&labels, &more)), "shop/web");
+        assert!(reached(json!({})).unwrap().is_some());
+        let not_ready = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}});
+        assert!(reached(not_ready).unwrap().is_none());
+        let error = reached(json!({"metadata": {"deletionTimestamp": "2026-01-01T10:00:00Z"}})).unwrap_err();
+        assert_eq!(error.to_string(), "pod shop/web is being deleted");
     }
 }

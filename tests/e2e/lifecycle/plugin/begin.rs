@@ -1,4 +1,4 @@
-//! `kubectl podward begin` and `wait` beside other users, and when they are ended by a signal.
+//! `kubectl podward begin` and `wait` beside other users, and when a signal or the end of its reader ends them.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -14,6 +14,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("plugin_runs_no_command_in_the_operation_of_another", joined),
         Test::node("plugin_takes_a_pod_with_its_kind", with_kind),
         Test::node("plugin_cancels_its_operation_on_sigterm", terminated),
+        Test::node("plugin_cancels_its_operation_if_nobody_reads_its_output", unread),
     ]
 }
 
@@ -71,6 +72,33 @@ async fn terminated(fixture: Arc<Fixture>) -> Result<()> {
     })
     .await?;
     ensure!(status.code() == Some(143), "{status}");
+    fixture.plugin(&["wait", "web", "--for=ended", "--timeout=60"]).await?.succeeded()?;
+    fixture.until_available("web").await.map(drop)
+}
+
+async fn unread(fixture: Arc<Fixture>) -> Result<()> {
+    let traffic = fixture.traffic();
+    fixture.in_service(["web"]).await?;
+    // Nobody releases the pod, so that the permission does not come yet.
+    drop(traffic);
+    let mut command =
+        fixture.plugin_command(&["begin", "web", "--timeout=60", "--", "sleep", "1000"]).await?;
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut begin = command.spawn().context("start the plugin")?;
+    let mut lines = BufReader::new(begin.stderr.take().context("the plugin has no output")?).lines();
+    let first = within(WAIT, || "a line of the plugin".to_owned(), async {
+        lines.next_line().await.context("read the output of the plugin")
+    });
+    let first = first.await?.unwrap_or_default();
+    ensure!(first.ends_with("has begun"), "{first}");
+    drop((lines, begin.stdout.take()));
+    let _traffic = fixture.traffic();
+    let status = within(WAIT, || "the plugin to end".to_owned(), async {
+        begin.wait().await.context("wait for the plugin")
+    });
+    let status = status.await?;
+    // A process that aborts has no exit code.
+    ensure!(status.code() == Some(1), "{status}");
     fixture.plugin(&["wait", "web", "--for=ended", "--timeout=60"]).await?.succeeded()?;
     fixture.until_available("web").await.map(drop)
 }

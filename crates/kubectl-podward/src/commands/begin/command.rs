@@ -1,5 +1,6 @@
 //! The command that is run while an operation is permitted.
 
+use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 
 use anyhow::{Context, Result};
@@ -15,6 +16,24 @@ pub(super) struct CommandEnd {
     pub(super) status: ExitStatus,
     /// The first interruption meanwhile.
     pub(super) interruption: Option<Interruption>,
+}
+
+impl CommandEnd {
+    /// Returns whether the command has done its work: what is interrupted may have ended early, whatever its exit code is.
+    pub(super) fn is_success(&self) -> bool {
+        self.status.success() && self.interruption.is_none()
+    }
+
+    /// Returns the exit code: that of the command, if it failed; otherwise that of the interruption, or 128 + the signal that
+    /// has ended the command.
+    pub(super) fn exit_code(&self) -> u8 {
+        let code = self.status.code().and_then(|code| u8::try_from(code).ok());
+        let signal = self.status.signal().and_then(|signal| u8::try_from(128 + signal).ok());
+        match (code, self.interruption) {
+            (Some(0) | None, Some(interruption)) => interruption.exit_code(),
+            (code, _) => code.or(signal).unwrap_or(1),
+        }
+    }
 }
 
 /// Runs a command until it ends. The first SIGTERM or SIGHUP is sent to the command, so that it can clean up; SIGINT is not,
@@ -59,7 +78,6 @@ fn send(child: &Child, interruption: Interruption) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::process::ExitStatusExt;
     use std::path::PathBuf;
     use std::time::Duration;
 
@@ -114,6 +132,25 @@ mod tests {
         assert_eq!(end.status.code(), Some(3));
         let end = ended(&["tail", "-f", "/dev/null"], &[Interruption::Interrupt; 2]).await;
         assert_eq!((end.status.signal(), end.interruption), (Some(9), Some(Interruption::Interrupt)));
+    }
+
+    #[test]
+    fn an_interrupted_command_has_not_done_its_work() {
+        let of =
+            |status: i32, interruption| CommandEnd { status: ExitStatus::from_raw(status), interruption };
+        let (exited, killed, interrupt) = (3 << 8, 9, Some(Interruption::Interrupt));
+        for (end, is_success, code) in [
+            (of(0, None), true, 0),
+            (of(0, interrupt), false, 130),
+            (of(0, Some(Interruption::Terminate)), false, 143),
+            (of(exited, None), false, 3),
+            (of(exited, interrupt), false, 3),
+            (of(killed, None), false, 137),
+            (of(killed, interrupt), false, 130),
+            (of(11, None), false, 139),
+        ] {
+            assert_eq!((end.is_success(), end.exit_code()), (is_success, code), "{end:?}");
+        }
     }
 
     #[tokio::test]

@@ -169,7 +169,7 @@ mod tests {
     use crate::api_server;
 
     /// A namespace in which something else runs, too.
-    fn answers(request: &hyper::Request<kube::client::Body>) -> Option<podward_support::api_answers::Answer> {
+    fn answers(request: &hyper::Request<hyper::body::Bytes>) -> Option<podward_support::api_answers::Answer> {
         let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
         let pod = |name: &str| {
             json!({
