@@ -26,8 +26,9 @@ const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 /// The result of [`reserve`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BudgetRoom {
-    /// There is room. It is reserved if a reservation is necessary.
-    Room,
+    /// There is room, reserved at this time. `None`: the pod takes no room now, because it is not Ready. Look again before
+    /// it leaves service.
+    Room { since: Option<UnixNanos> },
     /// There is no room: the text that the API server returns in this case, and the budget to wait for if exactly one
     /// budget selects the pod.
     NoRoom { text: String, budget: Option<BudgetVersion> },
@@ -73,7 +74,11 @@ impl Budgets {
             let budgets: Vec<DisruptionBudget> = found.iter().map(|budget| read(budget)).collect();
             let now = podward_kube_util::now();
             let reservation = match eviction_room(&budgets, &evictee(pod, &pod.key().name), now) {
-                EvictionRoom::NotNeeded | EvictionRoom::Held => return Ok(BudgetRoom::Room),
+                // Without a budget, the answer is used for as long as a reservation: most pods have none.
+                EvictionRoom::NotNeeded => {
+                    return Ok(BudgetRoom::Room { since: found.is_empty().then_some(now) });
+                }
+                EvictionRoom::Held(since) => return Ok(BudgetRoom::Room { since: Some(since) }),
                 EvictionRoom::None(text) => {
                     let budget = match found.as_slice() {
                         [only] => Some((*only).into()),
@@ -85,11 +90,11 @@ impl Budgets {
             };
             let Some(budget) = listed.iter_mut().find(|budget| budget.name_any() == reservation.budget)
             else {
-                return Ok(BudgetRoom::Room);
+                return Ok(BudgetRoom::Room { since: None });
             };
             let status = reservation_status(pod, budget, &reservation);
             *budget = write(&self.client, pod, budget, status).await?;
-            Ok(BudgetRoom::Room)
+            Ok(BudgetRoom::Room { since: Some(now) })
         })
         .await
     }

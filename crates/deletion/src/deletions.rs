@@ -91,11 +91,12 @@ impl Deletions {
             (DeletionIntent::Underway, Some(request)) => {
                 let hook = pod.waits_for_clone_set(&request.requested_by).filter(|_| !has_passed(pod));
                 let mut step = self.underway(pod, request, is_busy || hook.is_some()).await?;
-                if step.changes.is_empty() && step.wait.is_none() {
+                if step.changes.labels.is_empty() && step.wait.is_none() {
                     step.wait = hook;
                 }
                 if let Some(why) = self.denied_before_drain(pod, request, &step).await? {
-                    step = DeletionStep { wake: step.wake, ..DeletionStep::wait(why) };
+                    let DeletionStep { wait, wake, .. } = DeletionStep::wait(why);
+                    step = DeletionStep { wait, wake: step.wake.or(wake), ..step };
                 }
                 // When its node is lost, the deletion is executed without further waiting.
                 step.wake = step.wake.into_iter().chain(self.lost_nodes.lost_in(pod)).min();
@@ -141,7 +142,7 @@ impl Deletions {
         step: &DeletionStep,
     ) -> Result<Option<String>, ApiError> {
         match &self.dry_runs {
-            Some(dry_runs) if !has_passed(pod) && step.wait.is_none() && step.changes.is_empty() => {
+            Some(dry_runs) if !has_passed(pod) && step.wait.is_none() && step.changes.labels.is_empty() => {
                 dry_runs.recent_denial(pod, request).await
             }
             _ => Ok(None),
@@ -236,9 +237,12 @@ impl Deletions {
             return Ok(DeletionStep { wake: Some(left), ..DeletionStep::default() });
         }
         match self.budgets.reserve(pod).await? {
-            BudgetRoom::Room => {
-                let request = DeletionRequest { reserved_at: Some(now.0), ..request.clone() };
-                Ok(DeletionStep { wake: Some(RENEW_AFTER), ..DeletionStep::change(replace(&request)) })
+            // The pod is not Ready. When it is, it needs room.
+            BudgetRoom::Room { since: None } => Ok(DeletionStep::default()),
+            BudgetRoom::Room { since: Some(since) } => {
+                let request = DeletionRequest { reserved_at: Some(since.0), ..request.clone() };
+                let wake = Some(RENEW_AFTER.saturating_sub(now.since(since)));
+                Ok(DeletionStep { wake, ..DeletionStep::change(replace(&request)) })
             }
             BudgetRoom::NoRoom { text, budget } => {
                 if let Some(budget) = budget {
@@ -264,16 +268,18 @@ impl Deletions {
         }
         let mut request = DeletionRequest { not_before: None, ..request.clone() };
         if request.kind == DeletionKind::Evict && !is_busy {
-            if let BudgetRoom::NoRoom { budget, .. } = self.budgets.reserve(pod).await? {
-                if let Some(budget) = budget {
-                    self.waiting.wait_for_budget(&pod.key(), &budget);
+            match self.budgets.reserve(pod).await? {
+                BudgetRoom::Room { since } => request.reserved_at = since.map(|since| since.0),
+                BudgetRoom::NoRoom { budget, .. } => {
+                    if let Some(budget) = budget {
+                        self.waiting.wait_for_budget(&pod.key(), &budget);
+                    }
+                    return Ok(DeletionStep {
+                        wake: Some(spread(BUDGET_RECHECK_DELAY, 0.25)),
+                        ..DeletionStep::default()
+                    });
                 }
-                return Ok(DeletionStep {
-                    wake: Some(spread(BUDGET_RECHECK_DELAY, 0.25)),
-                    ..DeletionStep::default()
-                });
             }
-            request.reserved_at = Some(now.0);
         }
         let mut changes = begin(&pod.carried(Some(&request)), now);
         changes.annotations.extend(replace(&request).annotations);
@@ -313,6 +319,8 @@ impl Deletions {
         DeletionStep {
             event: Some(EventDraft { reason: "DeletionCancelled", note }),
             outcome: Some((request.kind, request.by_workload, "cancelled")),
+            // It needs room in the budget first, and has another requester.
+            wait: Some(format!("the eviction requested by {} continues next", eviction.requested_by)),
             ..DeletionStep::change(replace(eviction))
         }
     }

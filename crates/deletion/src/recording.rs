@@ -157,8 +157,7 @@ impl DeletionRequestWriter {
         // A busy pod reserves no room until it is no longer busy: other pods can use the room.
         let reserves_room = request.kind == DeletionKind::Evict && busy.is_none();
         if reserves_room {
-            self.reserve(pod).await?;
-            request.reserved_at = Some(now().0);
+            request.reserved_at = self.reserve(pod).await?.map(|since| since.0);
         }
         let changes = record(&pod.carried(None), request.clone(), pod.is_chosen_by_cost());
         let written = self.write(pod, &changes, reserves_room).await?;
@@ -167,7 +166,7 @@ impl DeletionRequestWriter {
     }
 
     /// Has the CloneSet of `pod`, which has not opted in, delete it, so that its hook `preDelete` runs. For an eviction,
-    /// room in the disruption budget is reserved.
+    /// room in the disruption budget is reserved, and a repeated eviction renews it.
     async fn leave_to_clone_set(
         &self,
         pod: Arc<CachedPod>,
@@ -176,10 +175,14 @@ impl DeletionRequestWriter {
         if pod.waits_for_clone_set(&wanted.requested_by).is_none() {
             return Err(DeletionRefusal::NotOptedIn(pod.key()));
         }
+        let reserves_room = wanted.kind == DeletionKind::Evict;
         if pod.labels().contains_key(SPECIFIED_DELETE) {
+            // The pod serves until its set deletes it. Without room, the set does so all the same.
+            if reserves_room {
+                let _ = self.budgets.reserve(&pod).await?;
+            }
             return Ok(pod);
         }
-        let reserves_room = wanted.kind == DeletionKind::Evict;
         if reserves_room {
             self.reserve(&pod).await?;
         }
@@ -189,10 +192,10 @@ impl DeletionRequestWriter {
         self.write(&pod, &changes, reserves_room).await
     }
 
-    /// Reserves room in the disruption budget of `pod`.
-    async fn reserve(&self, pod: &CachedPod) -> Result<(), DeletionRefusal> {
+    /// Reserves room in the disruption budget of `pod`. Returns the time of the reservation; `None` if the pod takes no room now.
+    async fn reserve(&self, pod: &CachedPod) -> Result<Option<UnixNanos>, DeletionRefusal> {
         match self.budgets.reserve(pod).await? {
-            BudgetRoom::Room => Ok(()),
+            BudgetRoom::Room { since } => Ok(since),
             BudgetRoom::NoRoom { text, .. } => Err(DeletionRefusal::NoRoom(text)),
         }
     }

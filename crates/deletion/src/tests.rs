@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod busy;
+mod clone_sets;
 mod cluster;
 mod counts;
 mod evictions;
@@ -64,14 +65,20 @@ async fn deletions_with_a_real_api_server() {
             .boxed_local(),
         evictions::a_deleted_budget_is_not_a_deleted_pod(Fixture::new(&client, "no-budget").await)
             .boxed_local(),
+        evictions::a_pod_that_becomes_ready_needs_room(Fixture::new(&client, "becomes-ready").await)
+            .boxed_local(),
         evictions::an_eviction_that_no_budget_concerns_is_a_delete(
             Fixture::new(&client, "unconcerned").await
         )
         .boxed_local(),
+        clone_sets::an_eviction_waits_for_the_hook(Fixture::new(&client, "set-waits").await).boxed_local(),
+        clone_sets::a_repeated_eviction_renews_the_reservation(Fixture::new(&client, "set-repeats").await)
+            .boxed_local(),
         known::a_known_pod_may_be_out_of_date(Fixture::new(&client, "known").await).boxed_local(),
         taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await).boxed_local(),
         jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await).boxed_local(),
         busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await).boxed_local(),
+        busy::a_denied_eviction_reserves_room_and_waits(Fixture::new(&client, "denied").await).boxed_local(),
         a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await)
             .boxed_local(),
         busy::a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await)

@@ -56,10 +56,11 @@ pub struct EvictionPod<'a> {
 /// The result of the check for room in the budgets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EvictionRoom {
-    /// No room is needed: no budget selects the pod, or its eviction does not change the budget.
+    /// No room is needed: no budget selects the pod, or its eviction does not change the budget. That is true only until
+    /// the pod is Ready.
     NotNeeded,
-    /// A reservation exists and is recent.
-    Held,
+    /// A reservation exists since this time and is recent.
+    Held(UnixNanos),
     /// Room must be reserved.
     Take(ReservedEviction),
     /// There is no room, with the text of the API server.
@@ -112,7 +113,7 @@ pub fn eviction_room(budgets: &[DisruptionBudget], pod: &EvictionPod<'_>, now: U
     if let Some(since) = budget.disrupted_pods.get(pod.name) {
         let age = now.since(*since);
         if age < RENEW_AFTER {
-            return EvictionRoom::Held;
+            return EvictionRoom::Held(*since);
         }
         if age < RESERVATION_LASTS {
             // The reservation is still valid: only its time is renewed.

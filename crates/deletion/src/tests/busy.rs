@@ -75,3 +75,23 @@ pub(super) async fn a_controller_chooses_again_when_its_pod_became_busy(fixture:
     fixture.busy(&pods[0], false).await;
     fixture.until("the pod is deleted when it is no longer busy", |seen| seen.is_terminating(&pods[0])).await;
 }
+
+/// The write that reserves room for a pod that is no longer busy may also let it leave service.
+pub(super) async fn a_denied_eviction_reserves_room_and_waits(fixture: Fixture) {
+    let fixture = fixture.with_dry_runs();
+    fixture.pods(1).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 0}), 1).await;
+    fixture.busy("web-0", true).await;
+    // The API server denies the eviction to mallory, who has no rights.
+    let evict = DeletionRequest::new(DeletionKind::Evict, "mallory", UnixNanos(0));
+    fixture.writer.request(&fixture.key("web-0"), None, &evict).await.unwrap();
+    fixture.busy("web-0", false).await;
+    for _ in 0..5 {
+        fixture.reconcile_all().await;
+    }
+    let pod = fixture.get("web-0").await;
+    assert!(pod.labels().contains_key(&Stage::PreCheck.key("pod-delete")), "{:?}", pod.labels());
+    let request = DeletionRequest::parse(&pod.annotations()[DELETION_REQUEST]).unwrap();
+    assert!(request.reserved_at.is_some(), "{request:?}");
+}

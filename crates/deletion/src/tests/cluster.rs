@@ -158,6 +158,11 @@ impl Fixture {
         }
     }
 
+    /// Tries deletions as dry runs in the name of their requesters.
+    pub(super) fn with_dry_runs(self) -> Self {
+        Fixture { deletions: self.deletions.with_dry_runs(), ..self }
+    }
+
     pub(super) fn key(&self, name: &str) -> PodKey {
         PodKey { namespace: self.namespace.clone(), name: name.to_owned() }
     }
@@ -192,10 +197,14 @@ impl Fixture {
 
     pub(super) async fn pods(&self, count: usize) {
         for number in 0..count {
-            let mut pod = Self::template();
-            pod["metadata"]["name"] = json!(format!("web-{number}"));
-            self.create_pod(&pod).await;
+            self.web_pod(number).await;
         }
+    }
+
+    pub(super) async fn web_pod(&self, number: usize) {
+        let mut pod = Self::template();
+        pod["metadata"]["name"] = json!(format!("web-{number}"));
+        self.create_pod(&pod).await;
     }
 
     /// Creates the pod `name`, which no workload owns.
@@ -206,7 +215,7 @@ impl Fixture {
     }
 
     /// Creates `pod`, again and again until the service account of the new namespace exists.
-    async fn create_pod(&self, pod: &Value) {
+    pub(super) async fn create_pod(&self, pod: &Value) {
         let create = async || {
             self.api().create(&PostParams::default(), &read(pod.clone())).await.map_err(|e| e.to_string())
         };

@@ -112,3 +112,28 @@ pub(super) async fn an_eviction_that_no_budget_concerns_is_a_delete(fixture: Fix
     assert!(is_evicted("web-1").await);
     assert_eq!(fixture.events(), ["PodEvicted"]);
 }
+
+/// A pod that is not Ready takes no room. If it becomes Ready before it leaves service, it needs room.
+pub(super) async fn a_pod_that_becomes_ready_needs_room(fixture: Fixture) {
+    fixture.pods(2).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 2}), 0).await;
+    let budget = async || fixture.read_budget().await;
+    eventually("the budget is counted", &budget, |status| status.current_healthy == 2).await;
+    fixture.web_pod(2).await;
+    let phase = async || fixture.get("web-2").await.status.unwrap_or_default().phase;
+    eventually("the pod runs", phase, |phase| phase.as_deref() == Some("Running")).await;
+    let evict = deletion_request(DeletionKind::Evict, "drain");
+    fixture.writer.request(&fixture.key("web-2"), None, &evict).await.unwrap();
+
+    // Another check may keep the operation waiting: the pod is not reconciled before it is Ready.
+    let gate_on = json!({"status": {"conditions": [{"type": SERVICE_READY_GATE, "status": "True"}]}});
+    fixture.api().patch_status("web-2", &PatchParams::default(), &Patch::Strategic(gate_on)).await.unwrap();
+    eventually("one pod may go", &budget, |status| status.disruptions_allowed == 1).await;
+    fixture.writer.request(&fixture.key("web-1"), None, &evict).await.unwrap();
+    fixture.until("the other pod is evicted", |pods| pods.is_terminating("web-1")).await;
+    for _ in 0..5 {
+        let seen = fixture.reconcile_all().await;
+        assert!(seen.is_ready("web-2") && seen.is_marked("web-2"), "the pod left service without room");
+    }
+}

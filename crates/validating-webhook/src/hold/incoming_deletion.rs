@@ -77,10 +77,11 @@ impl<'a> IncomingDeletion<'a> {
         }
     }
 
-    /// Returns the request on the pod that covers this deletion. `None` if there is none.
+    /// Returns the request on the pod that covers this deletion. `None` if there is none. Each eviction of a pod that is
+    /// left to its CloneSet is recorded, because that renews its room in the disruption budget.
     pub(super) fn recorded_on(&self, pod: &Pod) -> Option<DeletionRequest> {
         if is_left_to_clone_set(pod) {
-            return Some(self.deletion_request());
+            return (self.kind == DeletionKind::Delete).then(|| self.deletion_request());
         }
         pod.deletion_request().filter(|recorded| self.is_covered_by(recorded))
     }
