@@ -2,7 +2,9 @@
 
 use podward_core::ConditionStatus;
 use podward_core::deletion::hold::NodeState;
-use podward_core::keys::{Stage, TO_DELETE};
+use podward_core::keys::{
+    CONTROL_LABEL, CONTROL_VALUE, PREPARING_TO_DELETE, STAY_OFFLINE, Stage, TO_DELETE, permission_key,
+};
 
 use super::controller::What;
 use super::deletion::label_requester;
@@ -53,6 +55,39 @@ impl World {
         self.properties.asked_for(&label_requester(&uid), &uid);
         self.change("user", name, |object| {
             object.pod.labels.entry(TO_DELETE.to_owned()).or_insert(now);
+        });
+    }
+
+    /// Opts a pod out, writes the labels of an operation with its permission, and opts the pod in. Updates fail open, so a
+    /// webhook has to be up. Without hooks: a pod that opts out is not drained by them any more.
+    pub(crate) fn forge(&mut self, name: &str, id: &str) {
+        if !self.server.replicas.iter().any(|replica| replica.is_up) || !self.setup.hooks.is_empty() {
+            return;
+        }
+        let now = self.now().to_string();
+        self.change("mallory", name, |object| drop(object.pod.labels.remove(CONTROL_LABEL)));
+        self.change("mallory", name, |object| {
+            let labels = &mut object.pod.labels;
+            let of_type = labels.entry(Stage::OperationType.key(id)).or_insert_with(|| "update".to_owned());
+            let forged = [permission_key(of_type), PREPARING_TO_DELETE.to_owned()];
+            let stages = [Stage::Operating, Stage::PreChecked, Stage::Operate].map(|stage| stage.key(id));
+            for key in forged.into_iter().chain(stages) {
+                labels.entry(key).or_insert_with(|| now.clone());
+            }
+        });
+        self.change("mallory", name, |object| {
+            object.pod.labels.insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
+        });
+    }
+
+    pub(crate) fn stay_offline(&mut self, name: &str, stays: bool) {
+        self.change("user", name, |object| {
+            let labels = &mut object.pod.labels;
+            if stays {
+                labels.insert(STAY_OFFLINE.to_owned(), "1".to_owned());
+            } else {
+                labels.remove(STAY_OFFLINE);
+            }
         });
     }
 

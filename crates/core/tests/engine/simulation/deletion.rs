@@ -118,12 +118,14 @@ fn underway(pod: &Object, request: &DeletionRequest, server: &Server) -> Deletio
         let wake = DeletionStep::wake_after(server, left);
         return DeletionStep { wake, ..DeletionStep::default() };
     }
-    if server.has_room {
-        let request = DeletionRequest { reserved_at: Some(now.0), ..request.clone() };
-        return DeletionStep::change(replace(&request));
-    }
-    if passed {
-        return postponed(pod, request, now);
+    match server.reserve(pod) {
+        Ok(None) => return DeletionStep::default(),
+        Ok(Some(since)) => {
+            let request = DeletionRequest { reserved_at: Some(since.0), ..request.clone() };
+            return DeletionStep::change(replace(&request));
+        }
+        Err(_) if passed => return postponed(pod, request, now),
+        Err(_) => {}
     }
     let wait = Some("there is no room in the budget".to_owned());
     DeletionStep {
@@ -144,11 +146,11 @@ fn resume(pod: &Object, request: &DeletionRequest, until: UnixNanos, server: &Se
     }
     let mut request = DeletionRequest { not_before: None, ..request.clone() };
     if request.kind == DeletionKind::Evict {
-        if !server.has_room {
+        let Ok(since) = server.reserve(pod) else {
             let wake = DeletionStep::wake_after(server, Duration::from_secs(30));
             return DeletionStep { wake, ..DeletionStep::default() };
-        }
-        request.reserved_at = Some(now.0);
+        };
+        request.reserved_at = since.map(|since| since.0);
     }
     let mut changes = begin(&pod.marks(Some(&request)), now);
     changes.annotations.extend(replace(&request).annotations);

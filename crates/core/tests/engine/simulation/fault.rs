@@ -27,10 +27,12 @@ pub(crate) enum Fault {
     IgnoresExclusion,
     /// The controller does not begin a postponed deletion again.
     ForgetsPostponed,
+    /// An eviction that takes no room is noted as one that has reserved room now.
+    NotesNoRoomAsReserved,
 }
 
 impl Fault {
-    pub(crate) const ALL: [Fault; 12] = [
+    pub(crate) const ALL: [Fault; 13] = [
         Fault::NoVersionPrecondition,
         Fault::DeletesByName,
         Fault::IgnoresFinalizers,
@@ -43,5 +45,6 @@ impl Fault {
         Fault::RecordsByName,
         Fault::IgnoresExclusion,
         Fault::ForgetsPostponed,
+        Fault::NotesNoRoomAsReserved,
     ];
 }

@@ -5,9 +5,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use podward_core::deletion::request::DeletionKind;
 use podward_core::hooks::{DeadlinePolicy, GateTiming, Hook, HookPhase, hook_finalizer};
-use podward_core::keys::{BREAK_GLASS, DELETION_REQUEST, SERVICE_AVAILABLE, Stage};
-use podward_core::{ConditionStatus, Operations};
+use podward_core::keys::{BREAK_GLASS, DELETE_OPERATION, DELETION_REQUEST, SERVICE_AVAILABLE, Stage};
+use podward_core::{ConditionStatus, Operations, UnixNanos};
 
 use super::controller::EXCLUSIVE;
 use super::hooks::Hooks;
@@ -45,6 +46,11 @@ impl Properties {
                 self.last.remove(event.name);
                 continue;
             };
+            if !new.view().is_controlled() {
+                // Operations are checked again when the pod opts in.
+                self.granted.retain(|(uid, ..)| *uid != new.uid);
+                continue;
+            }
             let old = self.last.insert(event.name, new.clone());
             let found = match &old {
                 Some(old) => self.check_write(old, new, server, hooks),
@@ -103,6 +109,10 @@ impl Properties {
                 }
             }
         }
+        let turned_on = new.pod.gate == Some(ConditionStatus::True) && old.pod.gate != new.pod.gate;
+        if turned_on && new.view().stays_offline() {
+            return Err("put into service although it is to stay offline".to_owned());
+        }
         check_exclusive(new)?;
         if new.pod.terminating && !old.pod.terminating {
             check_deletion(old, server)?;
@@ -110,6 +120,7 @@ impl Properties {
                 return Err(format!("deleted while traffic comes through {}", hook.name));
             }
         }
+        check_room(old, new, server)?;
         check_sides(old, new, hooks, &proceeds)?;
         check_ready(old, new)?;
         self.check_evidence(old, new)?;
@@ -214,6 +225,25 @@ fn check_deletion(pod: &Object, server: &Server) -> Result<(), String> {
         return Err("deleted while a consumer holds it".to_owned());
     }
     Ok(())
+}
+
+/// A reservation that is noted in the request was made, and an evicted pod leaves service only with one.
+fn check_room(old: &Object, new: &Object, server: &Server) -> Result<(), String> {
+    let passes = |object: &Object| object.pod.has(Stage::PreChecked, DELETE_OPERATION);
+    let leaves = passes(new) && !passes(old) && old.pod.ready;
+    if !leaves && new.notes.get(DELETION_REQUEST) == old.notes.get(DELETION_REQUEST) {
+        return Ok(());
+    }
+    let Some(request) = new.request().filter(|request| request.kind == DeletionKind::Evict) else {
+        return Ok(());
+    };
+    match request.reserved_at {
+        Some(at) if !server.has_reserved(new.name, UnixNanos(at)) => {
+            Err(format!("{at} is noted as the time of a reservation"))
+        }
+        None if leaves => Err("evicted without room in the budget".to_owned()),
+        _ => Ok(()),
+    }
 }
 
 /// The write of a consumer puts the pod into service only if the kubelet has set Ready since the gate changed.

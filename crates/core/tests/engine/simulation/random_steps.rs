@@ -59,7 +59,7 @@ fn random_step(random: &mut fastrand::Rng) -> Step {
         1 => Say::Pending,
         _ => Say::Done,
     };
-    match random.u8(0..132) {
+    match random.u8(0..136) {
         0..12 => Step::Follow { replica, events: if random.bool() { usize::MAX } else { few } },
         12..14 => Step::Lose { replica, events: few },
         14..16 => Step::List { replica, age: random.usize(0..6) },
@@ -95,6 +95,8 @@ fn random_step(random: &mut fastrand::Rng) -> Step {
         118..119 => Step::Webhook { replica: random.usize(0..2), is_up: random.bool() },
         119..121 => Step::Checks { pre: random.bool(), post: random.bool(), refuses: random.bool() },
         121..125 => Step::Room { is_there: random.u8(0..3) == 0 },
+        125..127 => Step::Forge { pod, id },
+        127..129 => Step::StayOffline { pod, stays: random.bool() },
         _ => Step::Sleep { seconds: random.i64(1..70) },
     }
 }

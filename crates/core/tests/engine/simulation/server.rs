@@ -2,13 +2,15 @@
 //! the
 //! history that watches follow.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use podward_core::UnixNanos;
 use podward_core::deletion::hold::{DeletionAttempt, HoldFacts, HoldVerdict, NodeState, hold};
 use podward_core::deletion::request::DeletionKind;
+use podward_core::deletion::{DisruptionBudget, EvictionPod, EvictionRoom, eviction_room};
 
 use super::fault::Fault;
 use super::object::Object;
@@ -73,6 +75,8 @@ pub(crate) struct Server {
     pub(crate) clock: i64,
     /// Whether the disruption budget has room.
     pub(crate) has_room: bool,
+    /// All reservations in the disruption budget: the name of the pod, and the time. The last of each pod counts.
+    reservations: RefCell<BTreeSet<(&'static str, UnixNanos)>>,
     pub(crate) fault: Option<Fault>,
     version: u64,
 }
@@ -86,6 +90,7 @@ impl Server {
             node: NodeState::Ready,
             clock: 1_700_000_000_000_000_000,
             has_room: true,
+            reservations: RefCell::default(),
             fault,
             version: 0,
         }
@@ -199,6 +204,38 @@ impl Server {
         }
         self.begin_deletion(&pod);
         Ok(())
+    }
+
+    /// Reserves room in the disruption budget, as the crate `deletion` does. Returns the time of the reservation; `None` if
+    /// the pod takes no room now.
+    pub(crate) fn reserve(&self, pod: &Object) -> Result<Option<UnixNanos>, Refusal> {
+        let mut reservations = self.reservations.borrow_mut();
+        let budget = DisruptionBudget {
+            disruptions_allowed: i32::from(self.has_room),
+            current_healthy: 1,
+            desired_healthy: 1,
+            disrupted_pods: reservations.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect(),
+            ..DisruptionBudget::default()
+        };
+        let evicted = EvictionPod {
+            name: pod.name,
+            ready: pod.pod.ready,
+            beyond_budgets: pod.pod.finished || pod.pod.terminating,
+        };
+        let since = match eviction_room(&[budget], &evicted, self.now()) {
+            EvictionRoom::NotNeeded => None,
+            EvictionRoom::Held(since) => Some(since),
+            EvictionRoom::Take(taken) => {
+                reservations.insert((pod.name, taken.at));
+                Some(taken.at)
+            }
+            EvictionRoom::None(_) => return Err(Refusal::NoRoom),
+        };
+        Ok(if self.fault == Some(Fault::NotesNoRoomAsReserved) { Some(self.now()) } else { since })
+    }
+
+    pub(crate) fn has_reserved(&self, name: &'static str, at: UnixNanos) -> bool {
+        self.reservations.borrow().contains(&(name, at))
     }
 
     /// The kubelet's last delete, without grace: the pod goes, or with its last finalizer.

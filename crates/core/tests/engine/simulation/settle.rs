@@ -50,6 +50,7 @@ impl World {
                 self.check()?;
             }
         }
+        PODS.iter().for_each(|name| self.stay_offline(name, false));
         self.lead(1, false);
         self.lead(0, true);
         if self.setup.restarts_at_end {

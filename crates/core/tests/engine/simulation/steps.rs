@@ -107,6 +107,15 @@ pub(crate) enum Step {
     BreakGlass {
         pod: usize,
     },
+    /// Somebody who may update pods opts the pod out, writes labels that no webhook sees, and opts it in.
+    Forge {
+        pod: usize,
+        id: usize,
+    },
+    StayOffline {
+        pod: usize,
+        stays: bool,
+    },
     Create {
         pod: usize,
         is_copy: bool,
@@ -206,6 +215,8 @@ impl World {
             Step::BreakGlass { pod } => self.change("admin", PODS[pod], |object| {
                 object.annotate(BREAK_GLASS, Some("INC-7".to_owned()));
             }),
+            Step::Forge { pod, id } => self.forge(PODS[pod], IDS[id]),
+            Step::StayOffline { pod, stays } => self.stay_offline(PODS[pod], stays),
             Step::Create { pod, is_copy } => self.create(PODS[pod], is_copy),
             Step::Replace { pod, is_copy } => {
                 self.end_of_deletion(PODS[pod]);

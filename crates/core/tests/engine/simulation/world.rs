@@ -309,10 +309,7 @@ impl World {
             _ => {
                 let mut request = DeletionRequest { requested_at: now.0, ..wanted.clone() };
                 if request.kind == DeletionKind::Evict {
-                    if !self.server.has_room {
-                        return Err(Refusal::NoRoom);
-                    }
-                    request.reserved_at = Some(now.0);
+                    request.reserved_at = self.server.reserve(pod)?.map(|since| since.0);
                 }
                 record(&pod.marks(None), request, false)
             }
