@@ -62,7 +62,12 @@ fn client(shared: Arc<Mutex<Stored>>, checks: Weak<GoneServiceChecks>) -> Client
 
 /// A pod that the Service `web` holds, terminating or in service.
 fn pod(is_terminating: bool) -> CachedPod {
-    let expected = json!({"expectedFinalizers": {"Service/shop/web": FINALIZER}}).to_string();
+    pod_of("Service/shop/web", is_terminating)
+}
+
+/// A pod that `consumer` holds.
+fn pod_of(consumer: &str, is_terminating: bool) -> CachedPod {
+    let expected = json!({"expectedFinalizers": {consumer: FINALIZER}}).to_string();
     let mut pod = json!({"metadata": {
         "name": "web-0", "namespace": "shop", "uid": "u", "finalizers": [FINALIZER, "example.com/other"],
         "labels": {CONTROL_LABEL: "true"}, "annotations": {AVAILABLE_CONDITIONS: expected},
@@ -162,9 +167,7 @@ async fn a_service_that_changes_during_the_check_is_looked_up_again() {
 #[tokio::test]
 async fn a_service_that_cannot_exist_is_missing() {
     let stored = Arc::new(Mutex::new(Stored::default()));
-    let (checks, mut pod, start) = (checks(&stored), pod(true), Instant::now());
-    let expected = json!({"expectedFinalizers": {"Service/shop/my web": FINALIZER}}).to_string();
-    pod.metadata.annotations.get_or_insert_default().insert(AVAILABLE_CONDITIONS.to_owned(), expected);
+    let (checks, pod, start) = (checks(&stored), pod_of("Service/shop/my web", true), Instant::now());
     checks.check(&pod, start).await.unwrap();
     let found = checks.check(&pod, start + CHECK_DELAY).await.unwrap();
     assert_eq!(found.services.len(), 1, "{found:?}");
