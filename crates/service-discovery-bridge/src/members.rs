@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::BridgeMetrics;
 use crate::model::{Slot, SlotStep, SlotTable};
+use lease::LABEL;
 use watch_progress::WatchProgress;
 
 pub(crate) use fence::Fence;
@@ -36,8 +37,6 @@ const RENEWAL: Duration = Duration::from_secs(4);
 const TICK: Duration = Duration::from_millis(500);
 /// The pause before a watch that failed is started again.
 const WATCH_RETRY: Duration = Duration::from_secs(1);
-/// Marks the Leases of the slots.
-const LABEL: (&str, &str) = ("podward.io/member-of", "service-discovery-bridge");
 /// The largest number of slots. The Role in the chart names each of them.
 const SLOTS: usize = 16;
 

@@ -184,6 +184,8 @@ async fn one_pod(pods: &Api<Pod>, name: &str, opted_in: bool, taken: &mut Measur
         expected.iter().all(|type_| conditions.iter().any(|condition| condition.type_ == *type_))
     };
     await_condition(pods.clone(), name, is_left_alone).await.with_context(|| format!("watch pod {name}"))?;
+    // The watch has taken the connection. The change does not pay for a new one.
+    pods.get(name).await.with_context(|| format!("read pod {name}"))?;
     let change = json!({"metadata": {"labels": {"example.com/touched": "yes"}}});
     let begun = Instant::now();
     let changed = pods.patch(name, &PatchParams::default(), &Patch::Merge(&change)).await;

@@ -9,8 +9,10 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::LABEL;
 use crate::model::{EXPIRY, Slot};
+
+/// The label of the Leases of the slots. Its value also begins their names.
+pub(super) const LABEL: (&str, &str) = ("podward.io/member-of", "service-discovery-bridge");
 
 /// The longest time of a write. It is shorter than the interval of renewals.
 const TIMEOUT: Duration = Duration::from_secs(3);
