@@ -6,11 +6,6 @@ kind: Deployment
 spec:
   {{- if not .values.autoscaling.enabled }}
   replicas: {{ .values.replicas }}
-  {{- else }}
-  {{- /* Without a number, an upgrade would scale to 1 a Deployment that had one before. */}}
-  {{- with lookup "apps/v1" "Deployment" .root.Release.Namespace $name }}
-  replicas: {{ max (int .spec.replicas) (int $.values.autoscaling.minReplicas) }}
-  {{- end }}
   {{- end }}
   revisionHistoryLimit: 5
   # A new pod becomes ready before an old one is deleted.
