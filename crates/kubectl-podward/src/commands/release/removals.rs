@@ -87,9 +87,14 @@ mod tests {
     use super::*;
     use crate::api_server;
 
-    /// Releases the binding shop/web, where the Deployment of the bridge is `bridge` and webhooks call Services in
-    /// `podward-system`. Returns the outcome, and how many patches there were.
-    async fn released(is_deleted: bool, bridge: Option<Value>, podward: &str) -> (Result<ExitCode>, usize) {
+    /// Releases the binding shop/web, where the Deployment of the bridge in `podward-system` is `bridge`. Webhooks call Services
+    /// there, unless there are none. Returns the outcome, and how many patches there were.
+    async fn released(
+        is_deleted: bool,
+        bridge: Option<Value>,
+        has_webhooks: bool,
+        podward: &str,
+    ) -> (Result<ExitCode>, usize) {
         let patches = Arc::<AtomicUsize>::default();
         let counted = Arc::clone(&patches);
         let mut metadata = json!({
@@ -116,7 +121,15 @@ mod tests {
             let path = request.uri().path();
             Some(match (path.rsplit_once('/').unwrap(), &bridge) {
                 ((_, "web"), _) => json_answer(&binding),
-                ((_, "podward-mutating"), _) => json_answer(&webhooks),
+                ((_, "podward-mutating"), _) if has_webhooks => json_answer(&webhooks),
+                ((_, "deployments"), bridge) if path == "/apis/apps/v1/deployments" => {
+                    let query = request.uri().query().unwrap_or_default();
+                    let label = "labelSelector=app.kubernetes.io%2Fname%3Dservice-discovery-bridge";
+                    let found = bridge.as_ref().filter(|_| query.contains(label));
+                    json_answer(
+                        &json!({"kind": "DeploymentList", "metadata": {}, "items": Vec::from_iter(found)}),
+                    )
+                }
                 ((at, "service-discovery-bridge"), Some(bridge))
                     if at.ends_with("/podward-system/deployments") =>
                 {
@@ -130,17 +143,19 @@ mod tests {
         (outcome, patches.load(Ordering::Relaxed))
     }
 
+    fn bridge(replicas: i32) -> Value {
+        json!({
+            "metadata": {"namespace": "podward-system", "name": "service-discovery-bridge"},
+            "spec": {"replicas": replicas, "selector": {}, "template": {}},
+        })
+    }
+
     #[tokio::test]
     async fn a_deleted_binding_is_released_if_no_bridge_runs() {
-        let bridge = |replicas: i32| {
-            Some(json!({"metadata": {"name": "service-discovery-bridge"}, "spec": {
-                "replicas": replicas, "selector": {}, "template": {},
-            }}))
-        };
         for (is_deleted, bridge, patches) in
-            [(true, None, 1), (true, bridge(0), 1), (true, bridge(2), 0), (false, None, 0)]
+            [(true, None, 1), (true, Some(bridge(0)), 1), (true, Some(bridge(2)), 0), (false, None, 0)]
         {
-            let (outcome, found) = released(is_deleted, bridge.clone(), "podward-system").await;
+            let (outcome, found) = released(is_deleted, bridge.clone(), true, "podward-system").await;
             assert!(
                 outcome.is_ok() && found == patches,
                 "{is_deleted} {bridge:?}: {outcome:?}, {found} patches"
@@ -150,9 +165,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_bridge_in_another_namespace_is_not_overlooked() {
-        let (outcome, patches) = released(true, None, "elsewhere").await;
-        let error = format!("{:#}", outcome.unwrap_err());
-        assert!(error.contains("--podward-namespace podward-system") && patches == 0, "{error}");
+        for (bridge, has_webhooks) in [(None, true), (Some(bridge(2)), false)] {
+            let (outcome, patches) = released(true, bridge, has_webhooks, "elsewhere").await;
+            let error = format!("{:#}", outcome.unwrap_err());
+            assert!(error.contains("--podward-namespace podward-system") && patches == 0, "{error}");
+        }
+        let (outcome, patches) = released(true, Some(bridge(0)), false, "elsewhere").await;
+        assert!(outcome.is_ok() && patches == 1, "the bridge is scaled down: {outcome:?}, {patches} patches");
     }
 
     #[test]

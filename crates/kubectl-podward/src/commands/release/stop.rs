@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
@@ -12,7 +12,7 @@ use k8s_openapi::api::admissionregistration::v1::{
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::api::{Api, DeleteParams, Patch, PatchParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams};
 use kube::core::Selector;
 use kube::runtime::wait::await_condition;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -28,6 +28,8 @@ const VALIDATING: &str = "podward-validating";
 const CONTROLLERS: [&str; 4] = ["lifecycle-controller", "traffic-controller", BRIDGE, "cloneset-controller"];
 /// The service that removes the finalizer of DiscoveryBindings.
 const BRIDGE: &str = "service-discovery-bridge";
+/// The label of its Deployment in the chart.
+const BRIDGES: &str = "app.kubernetes.io/name=service-discovery-bridge";
 
 /// The deadline of a request.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
@@ -76,8 +78,31 @@ impl PodwardInstallation {
     /// # Errors
     /// When Podward is installed in another namespace, or the API server does not answer.
     pub(super) async fn has_bridge(&self) -> Result<bool> {
-        self.has_webhooks().await?;
-        Ok(self.deployment(BRIDGE).await?.is_some_and(|found| !is_scaled_down(&found)))
+        let is_known = self.has_webhooks().await?;
+        if self.deployment(BRIDGE).await?.is_some_and(|found| !is_scaled_down(&found)) {
+            return Ok(true);
+        }
+        if is_known {
+            return Ok(false);
+        }
+        // No webhooks say where Podward is.
+        let deployments: Api<Deployment> = Api::all(self.client.clone());
+        let params = ListParams::default().labels(BRIDGES);
+        let what = format!("look for Deployments with the label {BRIDGES} in all namespaces");
+        let found = with_timeout(&what, deployments.list(&params)).await?;
+        match found.iter().find(|found| !is_scaled_down(found)) {
+            Some(found) => Err(self.installed_in(&found.namespace().unwrap_or_default())),
+            None => Ok(false),
+        }
+    }
+
+    /// Returns the error that Podward is in this namespace, and not in the given one.
+    fn installed_in(&self, elsewhere: &str) -> Error {
+        anyhow!(
+            "Podward is installed in namespace {elsewhere}, and not in {}; nothing was changed: run the command again with \
+             --podward-namespace {elsewhere}",
+            self.namespace
+        )
     }
 
     /// Returns whether there are Podward's webhook configurations.
@@ -89,11 +114,7 @@ impl PodwardInstallation {
         let what = format!("look for webhook configuration {MUTATING}");
         let Some(found) = with_timeout(&what, webhooks.get_opt(MUTATING)).await? else { return Ok(false) };
         match service_namespace(&found).filter(|namespace| *namespace != self.namespace) {
-            Some(elsewhere) => bail!(
-                "Podward is installed in namespace {elsewhere}, and not in {}; nothing was changed: run the command again \
-                 with --podward-namespace {elsewhere}",
-                self.namespace
-            ),
+            Some(elsewhere) => Err(self.installed_in(elsewhere)),
             None => Ok(true),
         }
     }
