@@ -32,7 +32,7 @@ pub(crate) struct BreakGlass {
 impl BreakGlass {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         ensure!(!self.reason.trim().is_empty(), "the reason is empty: say why, for those who ask later");
-        let pod = PodClient::new(client, &self.place);
+        let pod = PodClient::new(client, &self.place).once();
         let metadata = json!({"annotations": {BREAK_GLASS: self.reason}});
         pod.write(|_, _| Ok(Some(metadata.clone()))).await?;
         println!(
@@ -42,5 +42,39 @@ impl BreakGlass {
             pod.namespace()
         );
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use hyper::{Method, StatusCode};
+    use podward_support::api_answers::{failure, json_answer};
+
+    use super::*;
+    use crate::api_server;
+
+    #[tokio::test]
+    async fn a_write_is_not_repeated() {
+        let writes = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&writes);
+        let labels = json!({"kusionstack.io/control": "true"});
+        let metadata =
+            json!({"namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "1", "labels": labels});
+        let client = api_server::client(move |request| {
+            if request.method() == Method::PATCH {
+                counted.fetch_add(1, Ordering::Relaxed);
+                return Some(failure(StatusCode::GATEWAY_TIMEOUT, "Timeout"));
+            }
+            Some(json_answer(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})))
+        });
+        let place = PodPlace { pod: "web".to_owned(), namespace: None };
+        let ended = BreakGlass { place, reason: "INC-1".to_owned() }.run(client).await;
+        assert!(
+            ended.is_err() && writes.load(Ordering::Relaxed) == 1,
+            "the next write may reach another pod"
+        );
     }
 }

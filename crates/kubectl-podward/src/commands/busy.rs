@@ -39,7 +39,7 @@ pub(crate) struct Busy {
 
 impl Busy {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
-        let pod = PodClient::new(client, &self.place);
+        let pod = PodClient::new(client, &self.place).once();
         let until = match self.duration {
             Some(duration) => {
                 let duration = SignedDuration::try_from(duration).context("read the duration")?;

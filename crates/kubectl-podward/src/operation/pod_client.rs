@@ -54,7 +54,16 @@ pub(crate) struct PodClient {
     api: Api<DynamicObject>,
     namespace: String,
     name: String,
-    insists: bool,
+    repeats: Repeats,
+}
+
+/// Which requests are repeated if they fail for a reason that passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Repeats {
+    Nothing,
+    /// A write, and the reads after it.
+    Writes,
+    All,
 }
 
 impl PodClient {
@@ -62,12 +71,18 @@ impl PodClient {
         let kind = ApiResource::erase::<ApiPod>(&());
         let namespace = place.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
         let api = Api::namespaced_with(client, &namespace, &kind);
-        Self { api, namespace, name: place.pod.clone(), insists: false }
+        Self { api, namespace, name: place.pod.clone(), repeats: Repeats::Writes }
     }
 
     /// Repeats reads as well from now on, because something has begun that has to be ended.
     pub(crate) fn insist(&mut self) {
-        self.insists = true;
+        self.repeats = Repeats::All;
+    }
+
+    /// Repeats nothing from now on: what is written must not reach a pod that replaces this one.
+    pub(crate) fn once(mut self) -> Self {
+        self.repeats = Repeats::Nothing;
+        self
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -87,7 +102,7 @@ impl PodClient {
     /// that `change` has seen. Its second parameter is true if an earlier write failed that may have been done all the same.
     ///
     /// A write that fails for a reason that passes is repeated for a minute, and the standard error says so. A read before
-    /// the first write is repeated only after [`insist`](Self::insist).
+    /// the first write is repeated only after [`insist`](Self::insist), and nothing is after [`once`](Self::once).
     ///
     /// # Errors
     /// When the pod cannot be read or written, has not opted in, or `change` fails.
@@ -120,7 +135,12 @@ impl PodClient {
                 }
                 Err(error) => error.context(format!("read pod {}", self.full_name())),
             };
-            let is_repeated = is_transient(&error) && (unsure || self.insists) && begun.elapsed() < PATIENCE;
+            let repeats = match self.repeats {
+                Repeats::Nothing => false,
+                Repeats::Writes => unsure,
+                Repeats::All => true,
+            };
+            let is_repeated = repeats && is_transient(&error) && begun.elapsed() < PATIENCE;
             let Some(delay) = delays.next().filter(|_| is_repeated) else { return Err(error) };
             let text = format!("{error:#}; it is tried again");
             if text != told {
