@@ -6,11 +6,12 @@ mod signals;
 mod tests;
 
 use std::cell::Cell;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anstyle::Style;
-use anyhow::{Context, Error, Result, ensure};
+use anyhow::{Context, Error, Result, anyhow, ensure};
 use clap::Args;
 use jiff::Timestamp;
 use kube::Client;
@@ -25,7 +26,7 @@ use crate::api::{is_not_found, is_transient};
 use crate::operation::{Begun, Goal, PodClient, PodPlace};
 use crate::terminal::{print, tell};
 use command::CommandEnd;
-use signals::{Interruptions, Signals};
+use signals::{Interruption, Interruptions, Signals};
 
 /// Begin an operation on a pod: Podward takes it out of service
 ///
@@ -34,8 +35,8 @@ use signals::{Interruptions, Signals};
 /// service. If the command fails, the operation is cancelled. If the permission does not come in time, the command line is
 /// interrupted (Ctrl-C, SIGTERM, SIGHUP), or its standard output is closed before the command runs, it is cancelled, too.
 ///
-/// Requests that end the operation are repeated for a minute if they fail for a reason that passes. After that, the
-/// operation goes on, and the standard error names the command that ends it.
+/// A write that announces the operation, and requests that end it, are repeated for a minute if they fail for a reason that
+/// passes. After that, the operation goes on, and the standard error names the command that ends it.
 ///
 /// If the pod has an operation with this id and type already, --wait waits for its permission, and never cancels it. A
 /// command is not run then: it would work together with whoever has begun the operation. Choose another --id.
@@ -66,6 +67,14 @@ pub(crate) struct Begin {
     command: Vec<String>,
 }
 
+/// What becomes of an announcement.
+#[derive(Debug, Default)]
+struct Sending {
+    has_sent: Cell<bool>,
+    /// Nothing is sent any more.
+    is_over: Cell<bool>,
+}
+
 impl Begin {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         // A signal between the announcement and the wait must not be lost.
@@ -75,25 +84,26 @@ impl Begin {
 
     async fn run_until(self, client: Client, interruptions: &mut impl Interruptions) -> Result<ExitCode> {
         let mut pod = PodClient::new(client, &self.place);
-        let (begun, is_ours) = self.announce(&pod).await?;
+        let (announced, interruption) = self.announce_until(&pod, interruptions).await;
         pod.insist();
+        if let Some(interruption) = interruption {
+            match announced {
+                Ok((begun, is_ours)) => self.give_up(&pod, &begun, is_ours).await,
+                Err(error) => tell(&format!("{error:#}")),
+            }
+            return Ok(ExitCode::from(interruption.exit_code()));
+        }
+        let (begun, is_ours) = announced?;
         let began = if is_ours { "has begun" } else { "goes on already" };
         tell(&format!("operation {} ({}) of pod {} {began}", self.id, self.operation_type, pod.full_name()));
         if !self.wait && self.command.is_empty() {
             return Ok(ExitCode::SUCCESS);
         }
         let goal = Goal::Permitted(self.id.clone());
-        let not_ours = || {
-            format!("operation {} of pod {} is not cancelled: it had begun before", self.id, pod.full_name())
-        };
         let permitted = tokio::select! {
             permitted = pod.wait(&goal, Some(&begun), self.timeout) => permitted,
             interruption = interruptions.next() => {
-                if is_ours {
-                    self.undo(&pod, &begun).await;
-                } else {
-                    tell(&not_ours());
-                }
+                self.give_up(&pod, &begun, is_ours).await;
                 return Ok(ExitCode::from(interruption.exit_code()));
             }
         };
@@ -103,7 +113,7 @@ impl Begin {
         });
         if let Err(error) = printed {
             if !is_ours {
-                return Err(error.context(not_ours()));
+                return Err(error.context(self.not_ours(&pod)));
             }
             // Nobody is left who would finish it.
             self.undo(&pod, &begun).await;
@@ -115,18 +125,40 @@ impl Begin {
         }
     }
 
+    /// Announces the operation as [`announce`](Self::announce) does. An interruption that comes first is returned as well:
+    /// nothing is sent after it, but what was sent before may be stored, so that the answer is waited for.
+    async fn announce_until(
+        &self,
+        pod: &PodClient,
+        interruptions: &mut impl Interruptions,
+    ) -> (Result<(Begun, bool)>, Option<Interruption>) {
+        let sending = Sending::default();
+        let mut announcing = pin!(self.announce(pod, &sending));
+        let interruption = tokio::select! {
+            biased;
+            announced = &mut announcing => return (announced, None),
+            interruption = interruptions.next() => interruption,
+        };
+        sending.is_over.set(true);
+        let announced =
+            if sending.has_sent.get() { announcing.await } else { Err(self.not_begun(&pod.full_name())) };
+        (announced, Some(interruption))
+    }
+
     /// Announces the operation. Returns it, and false if it goes on already: then somebody else ends it.
-    async fn announce(&self, pod: &PodClient) -> Result<(Begun, bool)> {
+    async fn announce(&self, pod: &PodClient, sending: &Sending) -> Result<(Begun, bool)> {
         let at = Timestamp::now().as_nanosecond().to_string();
-        let is_sent = Cell::new(false);
         let announced = pod
             .write(|found, _| {
                 let labels = self.announcement(found, &at, &pod.full_name())?;
-                is_sent.set(labels.is_some());
+                if labels.is_some() {
+                    ensure!(!sending.is_over.get(), self.not_begun(&pod.full_name()));
+                    sending.has_sent.set(true);
+                }
                 Ok(labels)
             })
             .await;
-        let pod = announced.map_err(|error| match is_sent.get() && is_transient(&error) {
+        let pod = announced.map_err(|error| match sending.has_sent.get() && is_transient(&error) {
             true => error.context(self.end_with(pod, "cancel", "may have begun")),
             false => error,
         })?;
@@ -179,6 +211,23 @@ impl Begin {
         }
         self.undo(pod, begun).await;
         Ok(ExitCode::from(ended?.exit_code()))
+    }
+
+    /// Cancels the operation, unless somebody else has begun it.
+    async fn give_up(&self, pod: &PodClient, begun: &Begun, is_ours: bool) {
+        if is_ours {
+            self.undo(pod, begun).await;
+        } else {
+            tell(&self.not_ours(pod));
+        }
+    }
+
+    fn not_ours(&self, pod: &PodClient) -> String {
+        format!("operation {} of pod {} is not cancelled: it had begun before", self.id, pod.full_name())
+    }
+
+    fn not_begun(&self, name: &str) -> Error {
+        anyhow!("operation {} of pod {name} has not begun: the command line was interrupted", self.id)
     }
 
     /// Cancels the operation. If that fails, tells why.

@@ -1,5 +1,6 @@
 //! `kubectl podward cancel`: an operation is undone.
 
+use std::cell::OnceCell;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
@@ -37,11 +38,13 @@ impl Cancel {
     }
 }
 
-/// Writes the label that cancels the operation. Its value is the type of the operation. If `begun` is given, it has to be that
-/// one.
+/// Writes the label that cancels the operation. Its value is the type of the operation. The operation has to be `begun`, or
+/// else the one that is seen first: what begins while the request is repeated belongs to somebody else.
 pub(super) async fn cancel(pod: &PodClient, id: &str, begun: Option<&Begun>) -> Result<()> {
+    let seen = OnceCell::new();
     pod.write(|found, unsure| {
-        begun.map_or(Ok(()), |begun| begun.is_on(found, &pod.full_name()))?;
+        let begun = begun.unwrap_or_else(|| seen.get_or_init(|| Begun::of(found, id)));
+        begun.is_on(found, &pod.full_name())?;
         let operations = Operations::parse(found.view().labels);
         let operation = operations.get(id).filter(|operation| operation.is_live());
         let Some(of) = operation.and_then(|_| operations.type_of(id)) else {

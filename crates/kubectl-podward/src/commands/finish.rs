@@ -1,5 +1,6 @@
 //! `kubectl podward finish`: the work of an operation is done.
 
+use std::cell::OnceCell;
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
@@ -35,11 +36,14 @@ impl Finish {
     }
 }
 
-/// Removes the labels with which the operation was announced. If `begun` is given, it has to be that one.
+/// Removes the labels with which the operation was announced. It has to be `begun`, or else the one that is seen first: what
+/// begins while the request is repeated belongs to somebody else.
 pub(super) async fn finish(pod: &PodClient, id: &str, begun: Option<&Begun>) -> Result<()> {
     let (operating, operation_type) = (Stage::Operating.key(id), Stage::OperationType.key(id));
+    let seen = OnceCell::new();
     pod.write(|found, unsure| {
-        begun.map_or(Ok(()), |begun| begun.is_on(found, &pod.full_name()))?;
+        let begun = begun.unwrap_or_else(|| seen.get_or_init(|| Begun::of(found, id)));
+        begun.is_on(found, &pod.full_name())?;
         let operations = Operations::parse(found.view().labels);
         let Some(operation) = operations.get(id).filter(|operation| operation.is_live()) else {
             // The write whose answer is missing has finished it.

@@ -44,6 +44,8 @@ struct Server {
     is_permitted: bool,
     /// The next writes of these numbers fail, and are applied all the same or not.
     failing: Vec<(std::ops::Range<usize>, bool)>,
+    /// Applied to the pod after a write that fails.
+    after_failure: Option<Value>,
     /// As many reads fail after the permission.
     failing_reads: usize,
 }
@@ -93,6 +95,9 @@ impl Server {
                 json_patch::merge(&mut self.pod, &serde_json::from_slice(request.body()).unwrap());
             }
             if failing.is_some() {
+                if let Some(after) = &self.after_failure {
+                    json_patch::merge(&mut self.pod, after);
+                }
                 return Some(unavailable());
             }
         } else if self.is_permitted && self.failing_reads > 0 {
@@ -127,33 +132,61 @@ fn code(code: u8) -> String {
     format!("{:?}", ExitCode::from(code))
 }
 
-/// Interruptions after the permission, the last one first.
-struct DuringCommand(Arc<Mutex<Server>>, PlannedInterruptions);
+/// What an interruption comes into.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum During {
+    /// The announcement, before anything is sent.
+    Start,
+    /// The announcement, after its first write.
+    Announcement,
+    Wait,
+    Command,
+}
 
-impl Interruptions for DuringCommand {
+/// Interruptions, the last one first.
+struct Later {
+    during: During,
+    /// How often somebody has waited for one.
+    asked: usize,
+    server: Arc<Mutex<Server>>,
+    planned: PlannedInterruptions,
+}
+
+impl Interruptions for Later {
     async fn next(&mut self) -> Interruption {
-        let is_permitted = self.0.lock().unwrap().is_permitted;
-        if is_permitted { self.1.next().await } else { pending().await }
+        self.asked += 1;
+        let first = match self.during {
+            During::Start | During::Announcement => 1,
+            During::Wait => 2,
+            During::Command => 3,
+        };
+        if self.asked < first {
+            return pending().await;
+        }
+        while self.during == During::Announcement && self.server.lock().unwrap().writes == 0 {
+            tokio::task::yield_now().await;
+        }
+        self.planned.next().await
     }
 }
 
-/// Runs a command line. With `during_command`, the interruptions come after the permission.
-async fn run(line: Begin, server: Server, interruptions: &[Interruption], during_command: bool) -> Ran {
+/// Runs a command line.
+async fn run(line: Begin, server: Server, interruptions: &[Interruption], during: During) -> Ran {
     let server = Arc::new(Mutex::new(server));
-    let answering = Arc::clone(&server);
-    let client = api_server::client(move |request| answering.lock().unwrap().answer(request));
-    let mut planned = PlannedInterruptions(interruptions.to_vec());
-    let ended = if during_command {
-        line.run_until(client, &mut DuringCommand(Arc::clone(&server), planned)).await
-    } else {
-        line.run_until(client, &mut planned).await
-    };
+    let planned = PlannedInterruptions(interruptions.to_vec());
+    let mut later = Later { during, asked: 0, server: Arc::clone(&server), planned };
+    let ended = line.run_until(client(&server), &mut later).await;
     let server = std::mem::take(&mut *server.lock().unwrap());
     Ran { ended, server }
 }
 
+fn client(server: &Arc<Mutex<Server>>) -> Client {
+    let answering = Arc::clone(server);
+    api_server::client(move |request| answering.lock().unwrap().answer(request))
+}
+
 async fn ran(line: &str, server: Server) -> Ran {
-    run(begin(line), server, &[], false).await
+    run(begin(line), server, &[], During::Wait).await
 }
 
 #[tokio::test]
@@ -188,7 +221,7 @@ async fn an_interrupted_wait_cancels_the_operation_that_it_has_announced() {
         [(Interruption::Interrupt, 130), (Interruption::Terminate, 143), (Interruption::Hangup, 129)]
     {
         for (before, writes) in [(None, 2), (Some("restart"), 0)] {
-            let ran = run(begin("web --wait"), Server::new(before), &[interruption], false).await;
+            let ran = run(begin("web --wait"), Server::new(before), &[interruption], During::Wait).await;
             assert_eq!(ran.server.writes, writes, "{interruption:?}");
             assert_eq!(ran.code(), code(number), "{interruption:?}");
         }
@@ -198,7 +231,7 @@ async fn an_interrupted_wait_cancels_the_operation_that_it_has_announced() {
 #[tokio::test]
 async fn an_announcement_whose_answer_is_missing_is_recognised() {
     let server = Server { failing: vec![(1..2, true)], ..Server::new(None) };
-    let ran = run(begin("web -- true"), server, &[Interruption::Terminate], false).await;
+    let ran = run(begin("web -- true"), server, &[Interruption::Terminate], During::Wait).await;
     assert_eq!(ran.label(Stage::UndoOperationType), "restart");
     assert_eq!((ran.server.writes, ran.code()), (2, code(143)), "it is announced once, and cancelled");
 }
@@ -227,7 +260,7 @@ async fn an_operation_that_cannot_be_ended_is_named() {
     assert!(error.starts_with(words), "{error}");
     let mut line = begin("web -- sh");
     line.command.extend(["-c", "exit 3"].map(ToOwned::to_owned));
-    assert_eq!(run(line, failing(), &[], false).await.code(), code(3));
+    assert_eq!(run(line, failing(), &[], During::Wait).await.code(), code(3));
     let unknown = ran("web", Server { failing: vec![(1..1_000, true)], ..Server::new(None) }).await;
     assert_eq!(unknown.code(), code(0), "the announcement is found");
     let lost = ran("web", Server { failing: vec![(1..1_000, false)], ..Server::new(None) }).await;
@@ -249,7 +282,53 @@ async fn what_follows_an_operation_is_not_ended() {
 
 #[tokio::test]
 async fn an_interrupted_command_that_succeeds_has_its_operation_cancelled() {
-    let ran = run(begin("web -- sleep 0.2"), Server::permitting(), &[Interruption::Interrupt], true).await;
+    let ran =
+        run(begin("web -- sleep 0.2"), Server::permitting(), &[Interruption::Interrupt], During::Command)
+            .await;
     assert_eq!(ran.label(Stage::UndoOperationType), "restart");
     assert_eq!(ran.code(), code(130));
+}
+
+#[tokio::test]
+async fn an_interrupted_announcement_is_not_repeated_and_is_cancelled_if_it_was_stored() {
+    let cases = [
+        (During::Start, vec![], 0, false),
+        (During::Announcement, vec![(1..2, false)], 1, false),
+        (During::Announcement, vec![(1..2, true)], 2, true),
+    ];
+    for (during, failing, writes, is_cancelled) in cases {
+        for line in ["web", "web -- true"] {
+            let server = Server { failing: failing.clone(), ..Server::new(None) };
+            let ran = run(begin(line), server, &[Interruption::Interrupt], during).await;
+            assert_eq!(ran.server.writes, writes, "{during:?} {failing:?}");
+            assert_eq!(
+                !ran.label(Stage::UndoOperationType).is_null(),
+                is_cancelled,
+                "{during:?} {failing:?}"
+            );
+            assert_eq!(ran.code(), code(130));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_repeated_request_does_not_end_what_has_begun_since() {
+    for is_finished in [true, false] {
+        let labels = json!({
+            Stage::Operating.key("kubectl"): "2",
+            Stage::OperationType.key("kubectl"): "restart",
+            Stage::UndoOperationType.key("kubectl"): null,
+        });
+        let after_failure = Some(json!({"metadata": {"labels": labels}}));
+        let server = Server { failing: vec![(1..2, true)], after_failure, ..Server::new(Some("restart")) };
+        let server = Arc::new(Mutex::new(server));
+        let pod = PodClient::new(client(&server), &begin("web").place);
+        let ended = match is_finished {
+            true => finish::finish(&pod, "kubectl", None).await,
+            false => cancel::cancel(&pod, "kubectl", None).await,
+        };
+        assert_eq!(server.lock().unwrap().writes, 1, "finish: {is_finished}");
+        let error = format!("{:#}", ended.unwrap_err());
+        assert!(error.contains("another one with this id has begun"), "{error}");
+    }
 }
