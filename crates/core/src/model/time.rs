@@ -29,6 +29,12 @@ impl UnixNanos {
             .map_or_else(|_| self.to_string(), |time| time.strftime("%Y-%m-%dT%H:%M:%S%.3fZ").to_string())
     }
 
+    /// Returns the time without the nanoseconds beyond whole microseconds.
+    #[must_use]
+    pub fn whole_micros(self) -> Self {
+        UnixNanos(self.0.saturating_sub(self.0.rem_euclid(1_000)))
+    }
+
     /// Returns the time that has passed since `earlier`, or zero when `earlier` is in the future.
     #[must_use]
     pub fn since(self, earlier: UnixNanos) -> Duration {

@@ -63,13 +63,14 @@ impl CheckRequest {
         self.asked_at.parse().unwrap_or(i64::MAX)
     }
 
-    /// Returns the time to store, as text, when the request is made again at `now`. It differs from the time of this
-    /// request by a nanosecond, so that waits and deadlines continue. A time that is unreadable or in the future becomes
-    /// `now`.
+    /// Returns the time to store, as text, when the request is made again at `now`. It is another time in the microsecond of
+    /// this request, so that waits, deadlines and the questions to hooks ([`UnixNanos::whole_micros`]) stay the same. A time
+    /// that is unreadable or in the future becomes `now`.
     #[must_use]
     pub fn asked_again_at(&self, now: UnixNanos) -> String {
         let before = self.asked_at.parse::<i64>().ok().filter(|at| *at < now.0);
-        UnixNanos(before.map_or(now.0, |at| at + 1)).to_string()
+        let next = |at: i64| if at.rem_euclid(1_000) == 999 { at.saturating_sub(999) } else { at + 1 };
+        UnixNanos(before.map_or(now.0, next)).to_string()
     }
 }
 

@@ -167,6 +167,9 @@ fn a_request_that_is_made_again_waits_no_longer() {
     assert_eq!(worker.look(at(101)).1, 1);
     assert!(worker.has(Stage::PreChecked, "a"));
 
+    for (asked_at, next) in [("1998", "1999"), ("1999", "1000"), ("1000", "1001")] {
+        assert_eq!(again(asked_at, at(99)), next, "another time in the same microsecond");
+    }
     for unusable in ["soon", "9223372036854775807", &at(99).to_string()] {
         assert_eq!(again(unusable, at(99)), at(99).to_string(), "{unusable}");
     }

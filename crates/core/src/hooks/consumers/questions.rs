@@ -132,7 +132,8 @@ impl HookRound<'_> {
     }
 
     /// Returns the operations that wait for a check, by the time at which the check began. One question may cover
-    /// several operations.
+    /// several operations. A request that is made again (`CheckRequest::asked_again_at`) keeps its microsecond, and so its
+    /// question and the answer.
     fn to_check(&self, asked: Stage, answered: Stage) -> BTreeMap<UnixNanos, Vec<(String, String)>> {
         let mut found: BTreeMap<UnixNanos, Vec<(String, String)>> = BTreeMap::new();
         for (id, operation) in self.draft.operations().iter() {
@@ -141,7 +142,8 @@ impl HookRound<'_> {
                 continue;
             };
             let since = self.draft.labels.get(&asked.key(id)).and_then(|value| value.parse().ok());
-            let operations = found.entry(UnixNanos(since.unwrap_or_default())).or_default();
+            let since = UnixNanos(since.unwrap_or_default()).whole_micros();
+            let operations = found.entry(since).or_default();
             operations.push((id.to_owned(), operation_type.to_owned()));
         }
         found

@@ -1,5 +1,7 @@
 //! Hooks that don't answer in time.
 
+use podward_core::rules::check_requests;
+
 use super::*;
 
 fn overdue(deadline_policy: DeadlinePolicy) -> Model {
@@ -105,6 +107,40 @@ fn an_operation_past_its_deadline_takes_the_announcement_of_a_delete_with_it() {
     let removed = model.look().labels.remove;
     for key in [Stage::Operating.key("set").as_str(), keys::PREPARING_TO_DELETE] {
         assert!(removed.contains(key), "{key}: {removed:?}");
+    }
+}
+
+/// A rule that refuses late gives its grant back, and the operation asks again. The hook has answered in time.
+#[test]
+fn a_request_that_is_made_again_keeps_the_answer_of_a_hook() {
+    let (pre, post) = ((HookPhase::PreCheck, Stage::PreCheck), (HookPhase::PostCheck, Stage::PostCheck));
+    let policies =
+        [(DeadlinePolicy::Cancel, pre), (DeadlinePolicy::Proceed, pre), (DeadlinePolicy::Proceed, post)];
+    for (deadline_policy, (phase, asks)) in policies {
+        // Also from the last nanosecond of a microsecond.
+        for nanoseconds in [0, 999] {
+            let mut model = in_service([Hook { deadline_policy, ..with("guard", &[phase]) }]);
+            (model.checks.pre, model.checks.post) = (phase == pre.0, phase == post.0);
+            model.begin("x", "update");
+            model.work();
+            if phase == post.0 {
+                model.finish("x");
+                model.work();
+            }
+            let asked_at = model.pod.labels[&asks.key("x")].parse::<i64>().unwrap() + nanoseconds;
+            model.pod.labels.insert(asks.key("x"), asked_at.to_string());
+            model.work();
+            model.answers("guard");
+            model.sleep(60);
+            let again = check_requests(&model.pod.labels)[0].asked_again_at(model.now());
+            assert_ne!(again, asked_at.to_string());
+            model.pod.labels.insert(asks.key("x"), again);
+            let reports = model.look().hook_reports;
+            let has_answered = |note: &HookReport| matches!(note.event, HookEvent::Done(_));
+            assert!(!reports.is_empty() && reports.iter().all(has_answered), "{reports:?}");
+            model.work();
+            assert!(model.pod.has(asks, "x"), "it waits for the rules: {:?}", model.pod.labels);
+        }
     }
 }
 
