@@ -126,37 +126,3 @@ impl Hook {
         self.operation_types.is_empty() || self.operation_types.iter().any(|known| known == operation_type)
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::hooks::selector::EVALUATED;
-
-    /// The attack: a team registers a hook with a large selector in its namespace, which costs the pods of others time.
-    #[test]
-    fn a_large_pod_selector_is_not_evaluated_for_other_namespaces() {
-        let label = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
-        let absent = (0..1000).map(|key| (format!("key-{key}"), "DoesNotExist".to_owned(), Vec::new()));
-        let hook = Hook {
-            name: "shop.lb".to_owned(),
-            pod_selector: Selector::new(BTreeMap::new(), absent).unwrap(),
-            namespace_selector: Selector::new(label("name", "shop"), []).unwrap(),
-            phases: vec![HookPhase::Prepare],
-            operation_types: Vec::new(),
-            order: 0,
-            deadline_nanoseconds: 1,
-            deadline_policy: DeadlinePolicy::Hold,
-            failure_policy: FailurePolicy::Fail,
-            post_check_rejection: PostCheckRejection::Hold,
-            prepare_timing: GateTiming::AfterGate,
-            complete_timing: GateTiming::BeforeGate,
-        };
-        let evaluated = |namespace| {
-            let before = EVALUATED.get();
-            let concerns = hook.concerns(&BTreeMap::new(), &label("name", namespace));
-            (concerns, EVALUATED.get() - before)
-        };
-        assert_eq!(evaluated("shop"), (true, 1001));
-        assert_eq!(evaluated("bank"), (false, 1));
-    }
-}
