@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use podward_core::Pod;
 use podward_core::deletion::hold::{
     AllowReason, EvictionTarget, HeldEvictions, HoldFacts, HoldVerdict, REPEATED_WITHIN, RecordOutcome,
-    answer, hold,
+    answer, hold, is_left_to_clone_set,
 };
 use podward_core::deletion::request::DeletionRequest;
 use podward_core::keys::BREAK_GLASS;
@@ -253,7 +253,16 @@ impl DeletionJudge {
                     RecordingResult::Failed { code, .. } => (HoldResult::Unrecorded, Some(*code)),
                 };
                 self.metrics.observe_call(start.elapsed(), failure);
-                (result, outcome)
+                match outcome {
+                    // The label on the pod is the request. The call only renews its room in the disruption budget.
+                    RecordingResult::Recorded { .. } | RecordingResult::Failed { .. }
+                        if is_left_to_clone_set(pod) =>
+                    {
+                        let request = deletion.deletion_request();
+                        (HoldResult::Known, RecordingResult::Recorded { request, operation: None })
+                    }
+                    outcome => (result, outcome),
+                }
             }
         };
         match outcome {

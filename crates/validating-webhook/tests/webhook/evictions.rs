@@ -1,9 +1,12 @@
-//! The pod that an eviction means: preconditions, and repeated evictions by name.
+//! The pod that an eviction means: preconditions, and repeated evictions.
 
+use podward_core::cloneset::keys::{DELETE_HOLD, SPECIFIED_DELETE};
 use podward_support::metrics_text;
 use serde_json::{Value, json};
+use tonic::Status;
 
 use crate::fake_cluster::node;
+use crate::fake_controller::Behavior;
 use crate::fixture::{Fixture, POD, evict_review, pod};
 
 async fn evict_with(fixture: &Fixture, preconditions: Value) -> Value {
@@ -81,4 +84,29 @@ async fn a_drain_evicts_a_successor_on_a_cordoned_node() {
     fixture.cluster.put("/api/v1/nodes/n2", cordoned);
     assert_eq!(fixture.evict().await["status"]["code"], 429);
     assert_eq!(fixture.controller.requests().last().unwrap().pod.as_ref().unwrap().uid, "8");
+}
+
+/// Each eviction renews the room in the disruption budget. The request itself is the label.
+#[tokio::test]
+async fn a_repeated_eviction_of_a_pod_left_to_its_clone_set_is_known() {
+    let fixture = Fixture::new().await;
+    let mut left = pod();
+    left["metadata"]["labels"] = json!({"in-use": "true", SPECIFIED_DELETE: "by-others"});
+    left["metadata"]["annotations"] = json!({DELETE_HOLD: r#"{"set": "web", "labels": {"in-use": "true"}}"#});
+    left["metadata"]["ownerReferences"] = json!([
+        {"apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "1", "controller": true},
+    ]);
+    fixture.cluster.put(POD, left);
+    let down = Behavior::Fails(Status::unavailable("going away"));
+    for (count, behavior) in [Behavior::LeavesToCloneSet, down].into_iter().enumerate() {
+        fixture.controller.set_behavior(behavior);
+        let response = fixture.evict().await;
+        let status = &response["status"];
+        assert_eq!((&response["allowed"], &status["code"]), (&json!(false), &json!(429)), "{response}");
+        let text = status["message"].as_str().unwrap();
+        assert!(text.contains("is deleted by CloneSet web"), "{text}");
+        assert!(fixture.controller.requests().len() > count, "the room is renewed");
+        let known = format!(r#"podward_held_total{{kind="eviction",outcome="known"}} {}"#, count + 1);
+        assert!(fixture.metrics().contains(&known), "{}", fixture.metrics());
+    }
 }
