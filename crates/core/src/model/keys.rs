@@ -18,7 +18,7 @@ pub const PROT_FINALIZER_PREFIX: &str = "prot.podopslifecycle.kusionstack.io";
 pub const AVAILABLE_CONDITIONS: &str = "pod.kusionstack.io/available-conditions";
 /// Label: the pod is in service. Value: time in nanoseconds since the Unix epoch.
 pub const SERVICE_AVAILABLE: &str = "podopslifecycle.kusionstack.io/service-available";
-/// Label: while it is present and no operation is active, the pod is not put into service.
+/// Label: once the pod is out of service, it is not put back while the label is present.
 pub const STAY_OFFLINE: &str = "podopslifecycle.kusionstack.io/stay-offline";
 /// Label that workload controllers put on a new pod. Podward removes it when the pod is available.
 pub const CREATING: &str = "podopslifecycle.kusionstack.io/creating";
