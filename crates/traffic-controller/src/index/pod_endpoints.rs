@@ -56,6 +56,8 @@ pub(crate) struct PodEndpoints {
     /// When all slices were last listed, if no slice has listed the pod since this process started. The pod may have left
     /// a slice just before.
     pub(crate) never_listed_since: Option<UnixNanos>,
+    /// A slice that may list the pod: it has the address of the pod's node, and only ports that the pod does not declare.
+    pub(crate) may_be_listed_in: Option<Arc<ObjectKey>>,
     /// True if the pod was never Ready, and no slice has shown it as ready or serving since it was first listed.
     pub(crate) never_sent: bool,
     /// A kind whose watch is interrupted, so that all this may be out of date.
@@ -113,6 +115,15 @@ pub(crate) struct LocalEndpoints {
     pub(crate) starting: usize,
 }
 
+/// Whether a slice lists a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listing {
+    Yes,
+    No,
+    /// It has the address of the pod's node. What a pod declares does not limit the ports on which it listens.
+    Possible,
+}
+
 impl EndpointIndex {
     /// Returns the Services and the endpoint changes of `pod`.
     pub(crate) fn pod_endpoints(&self, pod: &TargetPod) -> PodEndpoints {
@@ -148,7 +159,7 @@ impl EndpointIndex {
             );
         }
         let (mut changed, mut left) = ([None; AddressFamily::COUNT], [None; DataPath::COUNT]);
-        let mut never_sent = pod.never_ready;
+        let (mut never_sent, mut may_be_listed_in) = (pod.never_ready, None);
         for owner in pod.owners() {
             let Some(entry) = self.owners.get(&owner) else { continue };
             never_sent &= !entry.may_have_been_sent;
@@ -159,7 +170,9 @@ impl EndpointIndex {
                 *ours = later_change(*ours, theirs);
             }
             for id in &entry.slices {
-                self.add_slice(id, &owner, pod, &mut found);
+                if self.add_slice(id, &owner, pod, &mut found) == Listing::Possible {
+                    may_be_listed_in = Some(Arc::clone(id));
+                }
             }
         }
         if let Some(time) = self.slices_listed_again_at {
@@ -187,6 +200,7 @@ impl EndpointIndex {
             left,
             left_bypass,
             never_listed_since,
+            may_be_listed_in,
             never_sent,
             interrupted: self.interrupted(),
         }
@@ -198,32 +212,36 @@ impl EndpointIndex {
         entries.flat_map(|entry| &entry.ports).chain(&pod.ports).copied().collect()
     }
 
-    /// Returns true if `slice`, which has endpoints of `owner`, lists `pod`. All pods that use the network of their node
+    /// Returns whether `slice`, which has endpoints of `owner`, lists `pod`. All pods that use the network of their node
     /// have its address. For them the ports decide, unless the pod or the slice has none.
-    fn lists(&self, slice: &IndexedSlice, id: &ObjectKey, owner: &EndpointOwner, pod: &TargetPod) -> bool {
-        let EndpointOwner::Address(_, address) = owner else { return true };
+    fn lists(&self, slice: &IndexedSlice, id: &ObjectKey, owner: &EndpointOwner, pod: &TargetPod) -> Listing {
+        let EndpointOwner::Address(_, address) = owner else { return Listing::Yes };
         if &*id.namespace == "default" && slice.service.as_deref() == Some("kubernetes") {
             // These are the addresses of the API servers.
-            return false;
+            return Listing::No;
         }
-        self.node_address(&pod.node) != Some(*address)
+        let is_listed = self.node_address(&pod.node) != Some(*address)
             || pod.ports.is_empty()
             || slice.ports.is_empty()
-            || slice.ports.iter().any(|port| pod.ports.contains(port))
+            || slice.ports.iter().any(|port| pod.ports.contains(port));
+        if is_listed { Listing::Yes } else { Listing::Possible }
     }
 
+    /// Adds `id`, a slice with endpoints of `owner`, to the Services of `pod`. Returns whether it lists the pod.
     fn add_slice(
         &self,
         id: &Arc<ObjectKey>,
         owner: &EndpointOwner,
         pod: &TargetPod,
         found: &mut BTreeMap<Arc<str>, ServiceMembership>,
-    ) {
-        let Some(slice) = self.slices.get(id).filter(|slice| self.lists(slice, id, owner, pod)) else {
-            return;
-        };
+    ) -> Listing {
+        let Some(slice) = self.slices.get(id) else { return Listing::No };
         // A slice without the label belongs to no Service, and no proxy uses it.
-        let Some(name) = &slice.service else { return };
+        let Some(name) = &slice.service else { return Listing::No };
+        let listing = self.lists(slice, id, owner, pod);
+        if listing != Listing::Yes {
+            return listing;
+        }
         let membership = found.entry(Arc::clone(name)).or_insert_with(|| {
             let service = self.services.get(&id.namespace).and_then(|services| services.get(name));
             let kind = match slice.data_path {
@@ -255,6 +273,7 @@ impl EndpointIndex {
                 membership.serving = Some(Arc::clone(&id.name));
             }
         }
+        listing
     }
 
     /// Counts the endpoints of `service` other than `pod`. Endpoints for which `is_draining` returns true do not count.

@@ -50,5 +50,12 @@ pub(super) fn not_ready_in_slices(endpoints: &PodEndpoints) -> VerdictPart {
     if words.is_empty() {
         words.push("no Service selects the pod".to_owned());
     }
+    if let Some(slice) = &endpoints.may_be_listed_in {
+        level = level.max(Assumed);
+        words.push(format!(
+            "EndpointSlice {slice} has the address of the pod's node and may send it traffic: the pod declares none of its \
+             ports, but may listen on them"
+        ));
+    }
     VerdictPart::Done(level, join_names(&words))
 }

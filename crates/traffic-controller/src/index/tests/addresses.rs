@@ -24,8 +24,8 @@ fn the_addresses_of_the_api_servers_are_not_those_of_pods() {
     let mut index = index_with_node();
     put_addresses(&mut index, "IPv4", &["10.0.0.1"], 1);
     for ports in [&[][..], &[6443]] {
-        let found = index.pod_endpoints(&on_control_plane("default", ports)).services;
-        assert!(found.is_empty(), "{found:?}");
+        let found = index.pod_endpoints(&on_control_plane("default", ports));
+        assert!(found.services.is_empty() && found.may_be_listed_in.is_none(), "{found:?}");
     }
     assert_eq!(index.slices.len(), 1, "the slice was read");
 }
@@ -43,7 +43,12 @@ fn the_address_of_a_node_belongs_to_the_pods_with_the_ports_of_the_slice() {
         .unwrap();
         put(index, "s", by_hand.slice().unwrap(), 1);
     };
-    let found = |index: &EndpointIndex, pod: &TargetPod| index.pod_endpoints(pod).services.len();
+    let found = |index: &EndpointIndex, pod: &TargetPod| {
+        let found = index.pod_endpoints(pod);
+        // What a pod declares does not limit the ports on which it listens.
+        assert_eq!(found.services.is_empty(), found.may_be_listed_in.is_some(), "{found:?}");
+        found.services.len()
+    };
     put_ports(&mut index, json!([{"port": 9100}]));
     for (ports, expected) in [(&[8080][..], 0), (&[8080, 9100], 1), (&[], 1)] {
         assert_eq!(found(&index, &on_control_plane("shop", ports)), expected, "{ports:?}");

@@ -1,5 +1,7 @@
 //! PROVEN, and each fact that rules it out.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -19,7 +21,7 @@ type Change = fn(&mut Observed);
 const CHANGED: i64 = 1000;
 
 /// Facts of which one suffices that nothing is PROVEN, whether a Service lists the pod or it has left one.
-const NOT_PROVEN: [(&str, Change); 26] = [
+const NOT_PROVEN: [(&str, Change); 27] = [
     ("ready in a slice", |seen| seen.pod.services.push(ready("new"))),
     ("serving in a slice", |seen| {
         seen.pod.services.push(ServiceMembership { serving: Some("s-1".into()), ..out("new") });
@@ -39,6 +41,9 @@ const NOT_PROVEN: [(&str, Change); 26] = [
     ("has left a headless Service", |seen| left(seen, DataPath::Dns)),
     ("has left a Service of another proxy", |seen| left(seen, DataPath::OtherProxy)),
     ("has left a Service with a bypass", |seen| seen.pod.left_bypass = Some("a mesh".into())),
+    ("may be listed by the address of its node", |seen| {
+        seen.pod.may_be_listed_in = Some(Arc::new(ObjectKey::new("shop", "s-1")));
+    }),
     ("a watch is interrupted", |seen| seen.pod.interrupted = Some("EndpointSlice")),
     ("was never Ready", |seen| seen.pod.never_sent = true),
     ("proxies are not read", |seen| seen.nodes = NodeProxies::NotConfigured),
@@ -136,6 +141,26 @@ fn a_pod_without_services_that_may_have_left_one_is_not_proven() {
         assert!(is_ever_proven(pod(None)));
         assert!(is_ever_proven(pod(Some(at(-600_000)))), "it would have left it long ago");
         assert!(!is_ever_proven(pod(Some(at(CHANGED)))), "{:?}", count(0));
+    }
+}
+
+/// The slice has a port that the pod does not declare.
+#[test]
+fn a_pod_that_may_be_listed_by_the_address_of_its_node_is_not_proven() {
+    let counts: [fn(i64) -> InFlightCount; 3] =
+        [connections, |now| InFlightCount::Count(0, at(now)), |_| InFlightCount::NotReported];
+    for count in counts {
+        let pod = PodEndpoints {
+            may_be_listed_in: Some(Arc::new(ObjectKey::new("shop", "s-1"))),
+            ..PodEndpoints::default()
+        };
+        let observe = |now| Observed { pod: pod.clone(), nodes: all_written(), count: count(now) };
+        assert!(!is_ever_proven(observe), "{:?}", count(0));
+        let mut progress = PrepareProgress::default();
+        let mut looks = [1000, 9000, 70_000].map(|now| look(&observe(now), &mut progress, now)).into_iter();
+        let answer = looks.find(|answer| matches!(answer, TrafficVerdict::Done(_)));
+        let (level, words) = done(answer.expect("it does not wait for ever"));
+        assert!(level == Assumed && words.contains("EndpointSlice shop/s-1"), "{words}");
     }
 }
 
