@@ -141,11 +141,21 @@ impl Deletions {
         request: &DeletionRequest,
         step: &DeletionStep,
     ) -> Result<Option<String>, ApiError> {
+        if has_passed(pod) || step.wait.is_some() || !step.changes.labels.is_empty() {
+            return Ok(None);
+        }
+        self.recently_denied(pod, request).await
+    }
+
+    /// Returns the reason for which the API server denies the deletion to its requester now, or some seconds ago.
+    async fn recently_denied(
+        &self,
+        pod: &CachedPod,
+        request: &DeletionRequest,
+    ) -> Result<Option<String>, ApiError> {
         match &self.dry_runs {
-            Some(dry_runs) if !has_passed(pod) && step.wait.is_none() && step.changes.labels.is_empty() => {
-                dry_runs.recent_denial(pod, request).await
-            }
-            _ => Ok(None),
+            Some(dry_runs) => dry_runs.recent_denial(pod, request).await,
+            None => Ok(None),
         }
     }
 
@@ -204,6 +214,11 @@ impl Deletions {
         }
         // A pod out of service is not healthy for any budget, so room matters only while the pod is in service.
         if request.kind == DeletionKind::Evict && (!passed || view.ready) {
+            // Other pods can use the room for as long as the denial lasts.
+            if !passed && let Some(why) = self.recently_denied(pod, request).await? {
+                let DeletionStep { wait, wake, .. } = DeletionStep::wait(why);
+                return Ok(DeletionStep { wait, wake, ..release_reservation(request) });
+            }
             return self.keep_reservation(pod, request, passed).await;
         }
         Ok(DeletionStep::default())

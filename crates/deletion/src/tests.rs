@@ -78,7 +78,7 @@ async fn deletions_with_a_real_api_server() {
         taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await).boxed_local(),
         jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await).boxed_local(),
         busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await).boxed_local(),
-        busy::a_denied_eviction_reserves_room_and_waits(Fixture::new(&client, "denied").await).boxed_local(),
+        busy::a_denied_eviction_waits_without_room(Fixture::new(&client, "denied").await).boxed_local(),
         a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await)
             .boxed_local(),
         busy::a_controller_chooses_again_when_its_pod_became_busy(Fixture::new(&client, "busy-choice").await)
