@@ -32,7 +32,7 @@ pub(crate) fn tests() -> Vec<Test> {
 const NAMESPACE: &str = Installation::NAMESPACE;
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 26] = [
+const OTHERWISE: [(&str, &str, &str); 27] = [
     // The lifecycle-controller checks the rights with the API server at a registration over gRPC. The second one is
     // used when the certificate authority is renewed.
     ("traffic-controller", "create", "podward.io/lifecyclehooks"),
@@ -40,6 +40,8 @@ const OTHERWISE: [(&str, &str, &str); 26] = [
     ("service-discovery-bridge", "create", "podward.io/lifecyclehooks"),
     ("service-discovery-bridge", "update", "podward.io/lifecyclehooks"),
     ("service-discovery-bridge", "delete", "podward.io/lifecyclehooks"),
+    // The API server asks for it when a server-side apply creates the Lease, which the log has as a patch.
+    ("service-discovery-bridge", "create", "coordination.k8s.io/leases"),
     // When a reservation in a budget has expired after a minute, and the budget has no room any more.
     ("lifecycle-controller", "watch", "policy/poddisruptionbudgets"),
     // When another writer was faster to write the status of a rule.
