@@ -91,8 +91,17 @@ impl EndpointClient {
         };
         match tokio::time::timeout(self.call_timeout, request).await {
             Ok(result) => result,
-            Err(_) => Err(self.no_connection(&TimedOut(self.call_timeout))),
+            Err(_) => Err(self.no_answer_to_check()),
         }
+    }
+
+    /// Returns the failure of a check by a server that was connected to, and said nothing.
+    fn no_answer_to_check(&self) -> CallFailure {
+        let after = self.call_timeout;
+        if self.endpoint.is_guarded {
+            return self.hidden(&TimedOut(after));
+        }
+        CallFailure::answer(format!("no answer from {} to a check within {after:?}", self.endpoint.url))
     }
 
     /// Finds out whether a server that did not answer does so again.

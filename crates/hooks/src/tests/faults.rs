@@ -15,7 +15,11 @@ use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 
 use super::hook_server::{HookServer, ServerOptions, TestIdentity, done};
-use super::{Fixture, hook, pod, question};
+use super::{AddressPolicy, ApiServerAddresses, Fixture, GuardedDialer, HookArgs, hook, pod, question};
+use crate::calls::credentials::HookCredentials;
+use crate::calls::endpoint::EndpointClient;
+use crate::questions::failure::CallFailureKind;
+use crate::registration::registered::endpoint;
 
 /// What is reported of a hook like this.
 async fn reported(hook: Value) -> (String, Value) {
@@ -224,6 +228,28 @@ async fn a_hook_that_answers_again_is_reachable_without_a_question() {
     fixture.api.status("lb", |status| condition(status, "Reachable") == "False").await;
     up.send(true).unwrap();
     fixture.api.status("lb", |status| condition(status, "Reachable") == "True").await;
+}
+
+/// It is not reported as one that can't be connected to, except to a team, which learns nothing about connections.
+#[tokio::test]
+async fn a_hook_that_hangs_in_a_check_gives_no_answer() {
+    let router = axum::Router::new().fallback(std::future::pending::<()>);
+    let server = HookServer::start_web(router).await;
+    let given: podward_api::Endpoint =
+        serde_json::from_value(server.hook("lb", json!({}))["spec"]["endpoint"].clone()).unwrap();
+    let allowed = ["127.0.0.0/8".parse().unwrap()];
+    let check = async |is_guarded| {
+        let dialer = GuardedDialer::new(AddressPolicy::new(&allowed, ApiServerAddresses::fixed([])));
+        let credentials = Arc::new(HookCredentials::new(HookArgs::default(), None, dialer));
+        let endpoint = endpoint(&given, is_guarded).unwrap();
+        let client = EndpointClient::new(endpoint, Duration::from_millis(100), credentials, None);
+        client.has_recovered().await.unwrap_err()
+    };
+    let told = check(false).await;
+    assert_eq!(told.kind, CallFailureKind::Answer);
+    assert_eq!(told.text, format!("no answer from {} to a check within 100ms", given.url));
+    let hidden = check(true).await.text;
+    assert!(hidden.contains("can't be reached by TLS and HTTP/2") && !hidden.contains("100ms"), "{hidden}");
 }
 
 #[tokio::test]
