@@ -9,7 +9,7 @@ use podward_runtime::retry::{CONFLICT, Retryable};
 use serde_json::{Value, json};
 use tonic::{Code, Status};
 
-use super::status::api_request;
+use super::status::{api_request, invalid_hook};
 use super::write_rights::{HookWrite, WriteRights};
 
 /// Annotation of a hook that was created over gRPC: the user who created it. Later changes keep it.
@@ -24,11 +24,16 @@ const MAX_SPEC_OF_NAMESPACE: usize = 64 << 10;
 /// The number of hooks that are read in one request.
 const PAGE: u32 = 25;
 
-/// Checks that a hook that is limited to one namespace is not too large. A team must not use up the memory of others.
+/// Checks that `write` stores no hook that is too large. A team must not use up the memory of others. A hook that an
+/// earlier version has stored may be larger, and registers again at every start.
 ///
 /// # Errors
-/// INVALID_ARGUMENT if it is.
-pub(super) fn check_size(wanted: &LifecycleHook) -> Result<(), Status> {
+/// INVALID_ARGUMENT if it does.
+fn check_size(write: &HookWrite, wanted: &LifecycleHook) -> Result<(), Status> {
+    if matches!(write, HookWrite::None(_)) {
+        return Ok(());
+    }
+    wanted.check_selector_sizes().map_err(|error| invalid_hook(&error))?;
     let spec = serde_json::to_vec(&wanted.spec)
         .map_err(|error| Status::internal(format!("could not serialize the hook: {error}")))?;
     if wanted.spec.namespace.is_none() || spec.len() <= MAX_SPEC_OF_NAMESPACE {
@@ -52,13 +57,13 @@ impl HookStore {
         Self { hooks: Api::all(client) }
     }
 
-    /// Checks that `rights` allow to store `wanted` at the moment.
+    /// Checks that `rights` allow to store `wanted` at the moment, and that it is not too large.
     ///
     /// # Errors
-    /// PERMISSION_DENIED if they do not.
+    /// PERMISSION_DENIED if they do not, INVALID_ARGUMENT if it is.
     pub(super) async fn check(&self, wanted: &LifecycleHook, rights: &WriteRights) -> Result<(), Status> {
         let stored = self.read(&wanted.name_any()).await?;
-        rights.decide(stored, wanted).map(drop)
+        check_size(&rights.decide(stored, wanted)?, wanted)
     }
 
     /// Creates or changes the hook in the name of `user`, as far as `rights` allow it, and returns the stored hook.
@@ -177,5 +182,30 @@ impl HookStore {
         }
         hooks.sort_by_key(ResourceExt::name_any);
         Ok(hooks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stored_hook_that_is_too_large_registers_again() {
+        let labels: serde_json::Map<_, _> = (0..65).map(|key| (format!("k{key}"), json!("a"))).collect();
+        let large: LifecycleHook = serde_json::from_value(json!({
+            "apiVersion": "podward.io/v1alpha1", "kind": "LifecycleHook", "metadata": {"name": "shop.lb"},
+            "spec": {
+                "namespace": "shop", "phases": ["Prepare"], "attachment": {},
+                "podSelector": {"matchLabels": labels}, "operationTypes": ["x".repeat(MAX_SPEC_OF_NAMESPACE)],
+            },
+        }))
+        .unwrap();
+        let stored = || Box::new(large.clone());
+        assert!(check_size(&HookWrite::None(stored()), &large).is_ok());
+        for write in [HookWrite::Create, HookWrite::Change(stored())] {
+            let refused = check_size(&write, &large).unwrap_err();
+            assert_eq!(refused.code(), Code::InvalidArgument);
+            assert!(refused.message().contains("spec.podSelector: matchLabels has 65 entries"), "{refused}");
+        }
     }
 }

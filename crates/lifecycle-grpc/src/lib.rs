@@ -27,6 +27,7 @@ mod describe;
 mod hook_store;
 mod hub;
 mod lifecycle;
+mod list_limit;
 mod object_name;
 mod operations;
 mod pod_change;

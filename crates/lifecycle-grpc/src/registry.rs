@@ -10,11 +10,11 @@ use tonic::{Request, Response, Status, Streaming};
 use super::attach::Attacher;
 use super::callers::Callers;
 use super::convert::{from_resource, hook_state, to_resource};
-use super::hook_store::{HookStore, check_size};
+use super::hook_store::HookStore;
 use super::hub::AttachResponses;
+use super::list_limit::ListLimit;
 use super::object_name::is_object_name;
 use super::status::{hook_name, invalid_hook};
-use super::stream_limit::StreamLimit;
 use super::warnings::warnings;
 
 /// Implements the service `HookRegistry`.
@@ -24,8 +24,8 @@ pub(super) struct HookRegistryService {
     pub(super) store: HookStore,
     pub(super) attacher: Attacher,
     pub(super) probe: HookProbe,
-    /// The lists that are made, or whose answers are not read yet, by user.
-    pub(super) lists: StreamLimit,
+    /// The lists that are made, or whose answers are not read yet.
+    pub(super) lists: ListLimit,
 }
 
 #[tonic::async_trait]
@@ -43,7 +43,6 @@ impl HookRegistry for HookRegistryService {
         let rights = self.callers.write_rights(&caller, &name).await?;
         let wanted = to_resource(hook)?;
         wanted.to_hook().map_err(|error| invalid_hook(&error))?;
-        check_size(&wanted)?;
         self.store.check(&wanted, &rights).await?;
         if let Some(endpoint) = &wanted.spec.endpoint {
             self.probe
@@ -78,7 +77,7 @@ impl HookRegistry for HookRegistryService {
             return Err(Status::invalid_argument("the field namespace is not the name of a namespace"));
         }
         self.callers.check_hook_list(&caller, namespace.as_deref()).await?;
-        let counted = self.lists.acquire(Some(caller.user.as_str()))?;
+        let counted = self.lists.acquire(&caller.user, namespace.as_deref())?;
         let hooks = self.store.list(namespace.as_deref()).await?;
         let mut response = Response::new(v1::ListResponse { hooks: hooks.iter().map(hook_state).collect() });
         response.extensions_mut().insert(HeldByAnswer::new(counted));

@@ -19,6 +19,7 @@ use super::deletion_recorder::DeletionRecorder;
 use super::hook_store::HookStore;
 use super::hub::AttachHub;
 use super::lifecycle::LifecycleService;
+use super::list_limit::ListLimit;
 use super::pods::Pods;
 use super::registry::HookRegistryService;
 use super::relay::Relay;
@@ -39,11 +40,6 @@ const MAX_ATTACHED_OF_NAMESPACE: usize = 128;
 /// The maximum number of attached streams of all hooks that are limited to a namespace, at a replica. The others need
 /// rights in the cluster, and have no maximum of their own.
 const MAX_ATTACHED_OF_NAMESPACES: usize = MAX_ATTACHED / 2;
-/// The maximum number of lists of hooks of a replica that are made or not read yet. Each needs memory for all hooks of a
-/// namespace, or of the cluster.
-const MAX_LISTS: usize = 16;
-/// The maximum number of these lists of one user.
-const MAX_LISTS_OF_USER: usize = 4;
 
 /// The metrics of the gRPC port.
 pub struct GrpcPortMetrics {
@@ -125,7 +121,7 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
         client: client.clone(),
         attacher,
         probe,
-        lists: StreamLimit::new("lists of hooks", MAX_LISTS, MAX_LISTS_OF_USER),
+        lists: ListLimit::default(),
     };
     let authenticator = callers.authenticator();
     let watches = StreamLimit::new("watches", MAX_WATCHES, MAX_WATCHES_OF_USER);

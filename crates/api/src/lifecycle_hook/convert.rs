@@ -7,7 +7,6 @@ use crate::selector::compile;
 
 use super::{
     DeadlinePolicy, FailurePolicy, GateTiming, InvalidHook, LifecycleHook, Phase, PostCheckRejection,
-    selector_limits,
 };
 
 /// The label with the name of a namespace.
@@ -17,13 +16,12 @@ impl LifecycleHook {
     /// Checks the hook and returns it as a hook of `podward-core`.
     ///
     /// # Errors
-    /// Fails if [`check`](Self::check) fails, or a selector is invalid or too large.
+    /// Fails if [`check`](Self::check) fails, or a selector is invalid.
     pub fn to_hook(&self) -> Result<hooks::Hook, InvalidHook> {
         self.check()?;
         let spec = &self.spec;
         let selector = |field, selector: &Option<LabelSelector>| -> Result<Selector, InvalidHook> {
             let Some(selector) = selector else { return Ok(Selector::everything()) };
-            selector_limits::check(field, selector)?;
             compile(selector).map_err(|error| InvalidHook::Selector { field, error })
         };
         // Kubernetes sets this label on each namespace, and nobody can change it.

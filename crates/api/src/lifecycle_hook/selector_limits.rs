@@ -1,10 +1,12 @@
 //! The largest selectors of a hook. Each selector is compared with the labels of every opted-in pod or of its namespace,
-//! also if a team has written it for its own namespace.
+//! also if a team has written it for its own namespace. Only new and changed hooks are checked: a hook with a larger
+//! selector that an earlier version has stored stays in use.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::Schema;
 use serde_json::Value;
 
+use super::LifecycleHook;
 use super::invalid::{InvalidHook, wrong};
 
 /// The largest number of `matchLabels`, and of `matchExpressions`.
@@ -12,11 +14,20 @@ const MAX_REQUIREMENTS: usize = 64;
 /// The largest number of values of an expression.
 const MAX_VALUES: usize = 256;
 
-/// Checks the size of the selector in `field`.
-///
-/// # Errors
-/// Fails if there are too many labels, expressions or values.
-pub(super) fn check(field: &'static str, selector: &LabelSelector) -> Result<(), InvalidHook> {
+impl LifecycleHook {
+    /// Checks the sizes of the selectors, as the schema of the resource does.
+    ///
+    /// # Errors
+    /// Fails if a selector has too many labels, expressions or values.
+    pub fn check_selector_sizes(&self) -> Result<(), InvalidHook> {
+        let spec = &self.spec;
+        [("spec.podSelector", &spec.pod_selector), ("spec.namespaceSelector", &spec.namespace_selector)]
+            .into_iter()
+            .try_for_each(|(field, selector)| selector.as_ref().map_or(Ok(()), |some| check(field, some)))
+    }
+}
+
+fn check(field: &'static str, selector: &LabelSelector) -> Result<(), InvalidHook> {
     let labels = selector.match_labels.as_ref().map_or(0, |labels| labels.len());
     let expressions = selector.match_expressions.as_deref().unwrap_or_default();
     for (count, what) in [(labels, "matchLabels"), (expressions.len(), "matchExpressions")] {
@@ -50,22 +61,26 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::LifecycleHook;
 
-    fn problem(selector: Value) -> String {
-        let hook: LifecycleHook = serde_json::from_value(json!({
+    fn with_selector(selector: Value) -> LifecycleHook {
+        serde_json::from_value(json!({
             "apiVersion": "podward.io/v1alpha1", "kind": "LifecycleHook", "metadata": {"name": "lb"},
             "spec": {"phases": ["Prepare"], "attachment": {}, "podSelector": selector},
         }))
-        .unwrap();
-        hook.to_hook().err().map(|error| error.to_string()).unwrap_or_default()
+        .unwrap()
+    }
+
+    fn problem(selector: Value) -> String {
+        let checked = with_selector(selector).check_selector_sizes();
+        checked.err().map(|error| error.to_string()).unwrap_or_default()
+    }
+
+    fn labels(count: usize) -> Value {
+        (0..count).map(|key| (format!("key-{key}"), json!("a"))).collect::<serde_json::Map<_, _>>().into()
     }
 
     #[test]
     fn large_selectors_are_refused() {
-        let labels = |count: usize| -> Value {
-            (0..count).map(|key| (format!("key-{key}"), json!("a"))).collect::<serde_json::Map<_, _>>().into()
-        };
         let keys = |count: usize| -> Value {
             (0..count).map(|key| json!({"key": format!("key-{key}"), "operator": "DoesNotExist"})).collect()
         };
@@ -84,6 +99,12 @@ mod tests {
             let problem = problem(selector);
             assert!(problem.starts_with("spec.podSelector: ") && problem.contains(words), "{problem}");
         }
+    }
+
+    #[test]
+    fn a_stored_hook_with_a_large_selector_stays_in_use() {
+        let stored = with_selector(json!({"matchLabels": labels(MAX_REQUIREMENTS + 1)}));
+        assert_eq!(stored.to_hook().map(|hook| hook.name), Ok("lb".to_owned()));
     }
 
     #[test]

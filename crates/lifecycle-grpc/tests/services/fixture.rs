@@ -42,6 +42,9 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 /// The right of a stream's caller is checked so often. Decisions of the API server are remembered for 10 s all the same.
 const RECHECK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Service accounts with the rights of `team`.
+pub(crate) const TEAMMATES: [&str; 3] = ["teammate-1", "teammate-2", "teammate-3"];
+
 static SHARED: OnceCell<Option<Fixture>> = OnceCell::const_new();
 
 /// Returns the fixture that all tests share. The first call starts it.
@@ -203,6 +206,10 @@ impl Fixture {
             json!({"metadata": {"name": "team"}, "rules": [hooks(&["create", "update", "delete", "list"])]});
         self.create::<Role>(Some("shop"), role).await;
         self.bind_in_shop("Role", "team", "team").await;
+        for name in TEAMMATES {
+            self.service_account("shop", name).await;
+            self.bind_in_shop("Role", "team", name).await;
+        }
         self.bind("grpc", "podward-system", "lifecycle-controller").await;
         for name in ["operator", "deleter"] {
             self.bind_in_shop("ClusterRole", name, name).await;

@@ -13,7 +13,7 @@ use tonic::Code;
 use tonic::body::Body;
 use tonic::codegen::{Service, http};
 
-use super::fixture::{Authorized, Fixture, refusal, within};
+use super::fixture::{Authorized, Fixture, TEAMMATES, refusal, within};
 use super::hooks::{at, attached, deregister, hook_server, request};
 
 /// The attack: a user who may create hooks replaces the endpoint of a hook that belongs to somebody else.
@@ -188,9 +188,18 @@ pub(crate) async fn lists_that_are_not_read_are_limited(fixture: &Fixture) {
     }
     let (code, words) = refusal(team.clone().list(list()).await);
     assert!(code == Code::ResourceExhausted && words.contains("4 lists of hooks for"), "{words}");
-    // Another user has other places.
-    let listed = fixture.registry("author").await.list(list()).await.unwrap().into_inner().hooks;
-    assert_eq!(listed.len(), HOOKS);
+    // Other accounts of the team find no places, and leave those of other users alone.
+    for name in TEAMMATES {
+        let token = fixture.token("shop", name, &[]).await;
+        for _ in 0..4 {
+            let mut channel = fixture.channel(fixture.other, token.clone());
+            let answer = unread_list(&mut channel).await;
+            let code = answer.headers().get("grpc-status").map(|code| code.as_bytes());
+            assert_eq!(code, Some(b"8".as_slice()), "{name} receives RESOURCE_EXHAUSTED");
+        }
+    }
+    let all = fixture.registry("author").await.list(v1::ListRequest::default()).await;
+    assert!(all.unwrap().into_inner().hooks.len() >= HOOKS);
     drop(unread);
     within(async {
         while team.clone().list(list()).await.is_err() {
