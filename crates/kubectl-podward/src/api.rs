@@ -1,36 +1,26 @@
 //! Requests to the API server.
 
-use std::fmt::{self, Debug, Display};
-use std::time::Duration;
+use std::fmt::Debug;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::watcher;
+use podward_runtime::retry::{ApiCallError, api_call};
 use serde::de::DeserializeOwned;
 
-/// The deadline of a request.
-const API_TIMEOUT: Duration = Duration::from_secs(10);
 /// The objects in an answer to a list.
 const PAGE: u32 = 500;
 /// How often a list begins again because its next page is not available any more.
 const RESTARTS: usize = 3;
 
-/// The API server did not answer in time. A write may have been done all the same.
-#[derive(Debug)]
-struct NoAnswer;
-
-impl Display for NoAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no answer from the API server within {API_TIMEOUT:?}")
-    }
-}
-
-impl std::error::Error for NoAnswer {}
-
 /// Waits for an answer of the API server with a deadline.
 pub(crate) async fn with_timeout<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    Ok(tokio::time::timeout(API_TIMEOUT, answer).await.map_err(|_| NoAnswer)??)
+    api_call(answer).await.map_err(|error| match error {
+        // Callers look for it.
+        ApiCallError::Failed(error) => Error::new(*error),
+        none @ ApiCallError::TimedOut(_) => Error::new(none),
+    })
 }
 
 /// Returns whether a request to the API server failed for a reason that passes: it could not be reached, did not answer, was
@@ -40,7 +30,7 @@ pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
         Some(kube::Error::Api(status)) => status.code == 429 || status.code >= 500,
         Some(kube::Error::Service(_) | kube::Error::HyperError(_)) => true,
         Some(_) => false,
-        None => error.is::<NoAnswer>(),
+        None => error.is::<ApiCallError>(),
     }
 }
 

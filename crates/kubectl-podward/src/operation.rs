@@ -1,6 +1,7 @@
 //! Operations on one pod, by the labels of the protocol, with the rights of the user.
 
 mod begun;
+mod end;
 mod pod_client;
 mod progress;
 

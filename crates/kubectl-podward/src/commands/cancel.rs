@@ -1,12 +1,10 @@
 //! `kubectl podward cancel`: an operation is undone.
 
-use std::cell::OnceCell;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use kube::Client;
-use podward_core::Operations;
 use podward_core::keys::Stage;
 use serde_json::json;
 
@@ -38,21 +36,12 @@ impl Cancel {
     }
 }
 
-/// Writes the label that cancels the operation. Its value is the type of the operation. The operation has to be `begun`, or
-/// else the one that is seen first: what begins while the request is repeated belongs to somebody else.
+/// Writes the label that cancels the operation. Its value is the type of the operation. It has to be `begun`, if that is
+/// given.
 pub(super) async fn cancel(pod: &PodClient, id: &str, begun: Option<&Begun>) -> Result<()> {
-    let seen = OnceCell::new();
-    pod.write(|found, unsure| {
-        let begun = begun.unwrap_or_else(|| seen.get_or_init(|| Begun::of(found, id)));
-        begun.is_on(found, &pod.full_name())?;
-        let operations = Operations::parse(found.view().labels);
-        let operation = operations.get(id).filter(|operation| operation.is_live());
-        let Some(of) = operation.and_then(|_| operations.type_of(id)) else {
-            // The write whose answer is missing has cancelled it.
-            ensure!(unsure, "pod {} has no operation {id}", pod.full_name());
-            return Ok(None);
-        };
-        Ok(Some(json!({"labels": {Stage::UndoOperationType.key(id): of}})))
+    pod.end(id, begun, |operations, _| {
+        let of = operations.type_of(id)?;
+        Some(Some(json!({Stage::UndoOperationType.key(id): of})))
     })
     .await?;
     say(&format!("operation {id} of pod {} is cancelled", pod.full_name()));

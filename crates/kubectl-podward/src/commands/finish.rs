@@ -1,12 +1,10 @@
 //! `kubectl podward finish`: the work of an operation is done.
 
-use std::cell::OnceCell;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use clap::Args;
 use kube::Client;
-use podward_core::Operations;
 use podward_core::keys::Stage;
 use serde_json::{Value, json};
 
@@ -36,24 +34,12 @@ impl Finish {
     }
 }
 
-/// Removes the labels with which the operation was announced. It has to be `begun`, or else the one that is seen first: what
-/// begins while the request is repeated belongs to somebody else.
+/// Removes the labels with which the operation was announced. It has to be `begun`, if that is given.
 pub(super) async fn finish(pod: &PodClient, id: &str, begun: Option<&Begun>) -> Result<()> {
     let (operating, operation_type) = (Stage::Operating.key(id), Stage::OperationType.key(id));
-    let seen = OnceCell::new();
-    pod.write(|found, unsure| {
-        let begun = begun.unwrap_or_else(|| seen.get_or_init(|| Begun::of(found, id)));
-        begun.is_on(found, &pod.full_name())?;
-        let operations = Operations::parse(found.view().labels);
-        let Some(operation) = operations.get(id).filter(|operation| operation.is_live()) else {
-            // The write whose answer is missing has finished it.
-            ensure!(unsure, "pod {} has no operation {id}", pod.full_name());
-            return Ok(None);
-        };
-        if !operation.has(Stage::Operating) {
-            return Ok(None);
-        }
-        Ok(Some(json!({"labels": {&operating: Value::Null, &operation_type: Value::Null}})))
+    pod.end(id, begun, |_, operation| {
+        let is_announced = operation.has(Stage::Operating);
+        Some(is_announced.then(|| json!({&operating: Value::Null, &operation_type: Value::Null})))
     })
     .await?;
     say(&format!("operation {id} of pod {} is finished", pod.full_name()));
