@@ -28,7 +28,6 @@ mod hook_store;
 mod hub;
 mod lifecycle;
 mod list_limit;
-mod object_name;
 mod operations;
 mod pod_change;
 mod pod_target;

@@ -1,10 +1,9 @@
 //! The pod that a call is about.
 
+use podward_core::is_object_name;
 use podward_kube_util::{CachedPod, PodKey};
 use podward_proto::v1;
 use tonic::Status;
-
-use super::object_name::is_object_name;
 
 /// The pod that a call is about.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
 //! The service `HookRegistry`.
 
 use kube::Client;
+use podward_core::is_object_name;
 use podward_hooks::HookProbe;
 use podward_proto::v1;
 use podward_proto::v1::hook_registry_server::HookRegistry;
@@ -13,7 +14,6 @@ use super::convert::{from_resource, hook_state, to_resource};
 use super::hook_store::HookStore;
 use super::hub::AttachResponses;
 use super::list_limit::ListLimit;
-use super::object_name::is_object_name;
 use super::status::{hook_name, invalid_hook};
 use super::warnings::warnings;
 

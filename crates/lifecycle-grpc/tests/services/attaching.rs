@@ -68,6 +68,16 @@ impl Attached {
     }
 }
 
+/// Waits until the hub has an answer.
+async fn until_answered(fixture: &Fixture) {
+    within(async {
+        while fixture.hub.answers.lock().pop().is_none() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
 pub(crate) async fn a_replica_that_does_not_lead_relays(fixture: &Fixture) {
     for to in [fixture.leader, fixture.other] {
         let mut attached = attach(fixture, to, "author", hello("attached"), None).await.unwrap();
@@ -75,12 +85,7 @@ pub(crate) async fn a_replica_that_does_not_lead_relays(fixture: &Fixture) {
         let call = v1::AttachCall { call_id: 7, ..v1::AttachCall::default() };
         assert_eq!(attached.next().await.unwrap(), v1::attach_response::Message::Call(call));
         attached.send(answer(7)).await;
-        within(async {
-            while fixture.hub.answers.lock().pop().is_none() {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until_answered(fixture).await;
         // The hub notices that the client has disconnected.
         drop(attached);
         within(fixture.hub.ended.notified()).await;
@@ -125,12 +130,7 @@ pub(crate) async fn unknown_messages_are_ignored(fixture: &Fixture) {
         assert_eq!(attached.next().await.unwrap(), v1::attach_response::Message::Attached(v1::Attached {}));
         attached.up.send(v1::AttachRequest { message: None }).await.unwrap();
         attached.send(answer(7)).await;
-        within(async {
-            while fixture.hub.answers.lock().pop().is_none() {
-                tokio::task::yield_now().await;
-            }
-        })
-        .await;
+        until_answered(fixture).await;
         drop(attached);
         within(fixture.hub.ended.notified()).await;
     }
