@@ -11,6 +11,8 @@ use super::slice::IndexedSlice;
 use super::*;
 
 mod addresses;
+mod api_servers;
+mod bypass;
 mod former;
 mod interrupted;
 mod namespaces;
@@ -88,79 +90,6 @@ fn a_pod_that_no_slice_has_shown_as_ready_was_never_sent_traffic() {
     assert!(!index.pod_endpoints(&pod("new")).never_sent, "it was Ready");
     assert!(!index.pod_endpoints(&never_ready("sent")).never_sent, "somebody else's slice has shown it");
     assert!(!index.pod_endpoints(&never_ready("listed")).never_sent, "unknown before the first list");
-}
-
-/// Writes the addresses of the API servers in one family.
-fn put_addresses(index: &mut EndpointIndex, family: &str, addresses: &[&str], time: i64) {
-    let slice = json!({
-        "metadata": {"name": "s", "namespace": "default", "labels": {"kubernetes.io/service-name": "kubernetes"}},
-        "addressType": family,
-        "endpoints": addresses.iter().map(|address| json!({"addresses": [address]})).collect::<Vec<_>>(),
-    });
-    let slice = serde_json::from_value::<SliceObject>(slice).unwrap().slice().unwrap();
-    index.put_slice(ObjectKey::new("default", family), slice, ChangeOrigin::Watched, at(time));
-}
-
-fn leases(names: &[&str]) -> HashSet<ObjectKey> {
-    names.iter().map(|name| ObjectKey::new("kube-system", name)).collect()
-}
-
-#[test]
-fn api_servers_are_counted_in_their_slices_and_leases() {
-    let mut index = EndpointIndex::default();
-    assert!(!index.put_api_server("a".into()), "the list is not complete");
-    put_addresses(&mut index, "IPv4", &["10.0.0.1"], 1);
-    assert_eq!(index.api_servers(at(1)), ApiServers::Unknown, "the Leases are not known");
-    index.set_api_servers(&leases(&[]), at(1));
-    assert_eq!(index.api_servers(at(1)), ApiServers::One, "without Leases");
-    put_addresses(&mut index, "IPv6", &["fd00::1"], 1);
-    assert_eq!(index.api_servers(at(1)), ApiServers::One, "one server with two addresses");
-    index.set_api_servers(&leases(&["a"]), at(1));
-    assert_eq!(index.api_servers(at(1)), ApiServers::One);
-    assert!(index.put_api_server("b".into()) && !index.put_api_server("b".into()));
-    assert_eq!(index.api_servers(at(1)), ApiServers::Several(2), "behind one address");
-    put_addresses(&mut index, "IPv4", &["10.0.0.1", "10.0.0.2", "10.0.0.3"], 1);
-    assert_eq!(index.api_servers(at(1)), ApiServers::Several(3));
-
-    let mut without_addresses = EndpointIndex::default();
-    without_addresses.set_api_servers(&leases(&[]), at(1));
-    put_addresses(&mut without_addresses, "IPv4", &[], 1);
-    assert_eq!(without_addresses.api_servers(at(1)), ApiServers::Unknown);
-    without_addresses.set_api_servers(&leases(&["a"]), at(1));
-    assert_eq!(without_addresses.api_servers(at(1)), ApiServers::One);
-}
-
-#[test]
-fn an_api_server_that_shuts_down_still_counts() {
-    type Change = fn(&mut EndpointIndex);
-    let changes: [(&str, Change); 4] = [
-        ("its Lease is deleted", |index| index.remove_api_server("b", at(1000))),
-        ("its Lease is not listed", |index| index.set_api_servers(&leases(&["a"]), at(1000))),
-        ("its address is removed", |index| put_addresses(index, "IPv4", &["10.0.0.1"], 1000)),
-        ("its slice is removed", |index| {
-            index.remove_slice(&ObjectKey::new("default", "IPv4"), ChangeOrigin::Watched, at(1000));
-        }),
-    ];
-    for (number, (change, apply)) in changes.into_iter().enumerate() {
-        let mut index = EndpointIndex::default();
-        index.set_api_servers(&leases(&["a"]), at(1));
-        if number < 2 {
-            assert!(index.put_api_server("b".into()));
-        } else {
-            put_addresses(&mut index, "IPv4", &["10.0.0.1", "10.0.0.2"], 1);
-        }
-        assert_eq!(index.api_servers(at(999)), ApiServers::Several(2), "{change}");
-        apply(&mut index);
-        assert_eq!(index.api_servers(at(1000)), ApiServers::Several(2), "{change}: at once");
-        // A change of the only server that is left does not extend the time.
-        index.set_api_servers(&leases(&["a"]), at(1500));
-        assert_eq!(
-            index.api_servers(at(1599)),
-            ApiServers::Several(2),
-            "{change}: while it may serve watches"
-        );
-        assert_eq!(index.api_servers(at(1600)), ApiServers::One, "{change}: it has ended");
-    }
 }
 
 fn put(index: &mut EndpointIndex, name: &str, slice: IndexedSlice, time: i64) {
@@ -274,130 +203,6 @@ fn a_deleted_service_is_a_change_though_its_slices_remain() {
     index.put_service(&key, service(json!({"clusterIP": "10.1.0.1"})), ChangeOrigin::Watched, at(1));
     index.retain_services(&HashSet::new(), at(7));
     assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap(), EndpointChange::undated(at(7)));
-}
-
-/// Returns an index in which nothing bypasses kube-proxy.
-fn listed() -> EndpointIndex {
-    let mut index = EndpointIndex::default();
-    index.retain_routes::<Ingress>(&HashSet::new(), at(1));
-    index.retain_routes::<HttpRoute>(&HashSet::new(), at(1));
-    index.retain_routes::<GrpcRoute>(&HashSet::new(), at(1));
-    index.retain_routes::<TargetGroupBinding>(&HashSet::new(), at(1));
-    index.retain_namespaces(&HashSet::new());
-    put(&mut index, "s", slice("web", &[("a", true, true, false)]), 1);
-    index
-}
-
-fn bypass(index: &EndpointIndex) -> String {
-    index.pod_endpoints(&pod("a")).services[0].bypass.clone().unwrap_or_default()
-}
-
-/// Returns what bypasses kube-proxy without what did so until recently.
-fn lasting_bypass(index: &mut EndpointIndex) -> String {
-    index.sweep(at(1000));
-    bypass(index)
-}
-
-fn put_route<K: RouteKind>(index: &mut EndpointIndex, namespace: &str, spec: serde_json::Value) {
-    let object = json!({"metadata": {"name": "r", "namespace": namespace}, "spec": spec});
-    let object: RouteObject<K> = serde_json::from_value(object).unwrap();
-    index.put_route::<K>(&ObjectKey::new(namespace, "r"), object.services(), at(1));
-}
-
-#[test]
-fn routes_that_name_a_service_bypass_kube_proxy() {
-    let mut index = listed();
-    assert_eq!(lasting_bypass(&mut index), "");
-    let path = json!([{"http": {"paths": [{"backend": {"service": {"name": "web"}}}]}}]);
-    put_route::<Ingress>(&mut index, "shop", json!({"rules": path}));
-    assert_eq!(bypass(&index), "the proxies behind Ingress shop/r, which bypass kube-proxy");
-    put_route::<Ingress>(&mut index, "shop", json!({"defaultBackend": {"service": {"name": "web"}}}));
-    assert!(bypass(&index).contains("Ingress shop/r"));
-    put_route::<Ingress>(&mut index, "shop", json!({"defaultBackend": {"service": {"name": "other"}}}));
-    put_route::<Ingress>(&mut index, "elsewhere", json!({"rules": path}));
-    assert_eq!(lasting_bypass(&mut index), "", "another Service, or one of another namespace");
-    let backend = |namespace| json!({"rules": [{"backendRefs": [{"name": "web", "namespace": namespace}]}]});
-    put_route::<HttpRoute>(&mut index, "elsewhere", backend("shop"));
-    assert!(bypass(&index).contains("HTTPRoute elsewhere/r"));
-    index.retain_routes::<HttpRoute>(&HashSet::new(), at(1));
-    let mirror = json!({"rules": [{"filters": [{"requestMirror": {"backendRef": {"name": "web"}}}]}]});
-    put_route::<GrpcRoute>(&mut index, "shop", mirror);
-    assert!(bypass(&index).contains("GRPCRoute shop/r"));
-    put_route::<GrpcRoute>(
-        &mut index,
-        "shop",
-        json!({"rules": [{"backendRefs": [{"kind": "Bucket", "name": "web"}]}]}),
-    );
-    assert_eq!(lasting_bypass(&mut index), "");
-    let binding = |target: &str| json!({"targetType": target, "serviceRef": {"name": "web", "port": 80}});
-    put_route::<TargetGroupBinding>(&mut index, "shop", binding("instance"));
-    assert_eq!(lasting_bypass(&mut index), "", "NodePorts are kube-proxy's");
-    put_route::<TargetGroupBinding>(&mut index, "shop", binding("ip"));
-    assert!(bypass(&index).contains("TargetGroupBinding shop/r"));
-    index.remove_route::<TargetGroupBinding>(&ObjectKey::new("shop", "r"), at(1));
-    assert_eq!(lasting_bypass(&mut index), "");
-    for bad in
-        [json!(null), json!(5), json!({"rules": {}}), json!({"rules": [7, {"http": []}], "serviceRef": "x"})]
-    {
-        put_route::<Ingress>(&mut index, "shop", bad.clone());
-        put_route::<HttpRoute>(&mut index, "shop", bad.clone());
-        put_route::<TargetGroupBinding>(&mut index, "shop", bad);
-    }
-    assert_eq!(lasting_bypass(&mut index), "");
-}
-
-#[test]
-fn meshes_bypass_kube_proxy_from_any_namespace() {
-    let mut index = listed();
-    let namespace = |labels: serde_json::Value, annotations: serde_json::Value| {
-        let metadata = json!({"name": "mesh", "labels": labels, "annotations": annotations});
-        serde_json::from_value::<NamespaceObject>(json!({"metadata": metadata})).unwrap().mesh()
-    };
-    let istio = namespace(json!({"istio-injection": "enabled", "x": "y"}), json!(null));
-    assert_eq!(istio, Some("istio-injection"));
-    assert_eq!(namespace(json!({}), json!({"linkerd.io/inject": "enabled"})), Some("linkerd.io/inject"));
-    assert_eq!(
-        namespace(json!({"istio-injection": "disabled", "istio.io/dataplane-mode": "none"}), json!({})),
-        None
-    );
-    assert!(index.put_namespace(&"clients".into(), istio));
-    assert_eq!(
-        bypass(&index),
-        "the mesh of namespace clients (istio-injection), whose proxies bypass kube-proxy"
-    );
-    index.put_namespace(&"shop".into(), istio);
-    assert!(bypass(&index).contains("namespace shop"), "its own first");
-    // The pods have their proxies until they end, whatever the label says.
-    assert!(!index.put_namespace(&"shop".into(), None) && !index.put_namespace(&"clients".into(), None));
-    assert!(bypass(&index).contains("namespace shop"));
-    // A namespace that is deleted has no pods.
-    assert!(index.remove_namespace("shop") && !index.remove_namespace("shop"));
-    assert!(bypass(&index).contains("namespace clients"));
-    index.retain_namespaces(&HashSet::new());
-    assert_eq!(bypass(&index), "");
-    let metadata = json!({"name": "web", "namespace": "shop", "labels": {"istio.io/use-waypoint": "w"}});
-    let waypoint = serde_json::from_value::<ServiceObject>(json!({"metadata": metadata})).unwrap().service();
-    index.put_service(&ObjectKey::new("shop", "web"), waypoint, ChangeOrigin::Watched, at(1));
-    assert!(bypass(&index).contains("the mesh of Service shop/web (istio.io/use-waypoint)"));
-    put_service(&mut index, "shop", "web", json!({}));
-    assert!(bypass(&index).contains("the mesh of Service shop/web"), "its clients may not have observed it");
-}
-
-#[test]
-fn unknown_routes_and_routes_of_a_service_that_a_pod_has_left_count() {
-    assert!(
-        bypass(&{
-            let mut index = EndpointIndex::default();
-            put(&mut index, "s", slice("web", &[("a", true, true, false)]), 1);
-            index
-        })
-        .contains("objects of kind Ingress are not known")
-    );
-    let mut index = listed();
-    put_route::<Ingress>(&mut index, "shop", json!({"defaultBackend": {"service": {"name": "web"}}}));
-    assert_eq!(index.pod_endpoints(&pod("a")).left_bypass, None);
-    put(&mut index, "s", slice("web", &[]), 2);
-    assert!(index.pod_endpoints(&pod("a")).left_bypass.unwrap().contains("Ingress shop/r"));
 }
 
 #[test]

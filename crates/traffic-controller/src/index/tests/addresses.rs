@@ -1,5 +1,6 @@
 //! Endpoints without a `targetRef`, which name pods by their addresses.
 
+use super::api_servers::put_addresses;
 use super::*;
 
 /// A pod that uses the network of its node, which is a control plane.

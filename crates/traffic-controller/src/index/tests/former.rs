@@ -1,5 +1,6 @@
 //! What is remembered for a while after it has ended, and what is forgotten.
 
+use super::bypass::{bypass, listed};
 use super::*;
 
 #[test]

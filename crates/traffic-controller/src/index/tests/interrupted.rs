@@ -1,5 +1,6 @@
 //! What may have happened while a watch was interrupted.
 
+use super::api_servers::{leases, put_addresses};
 use super::*;
 
 /// Lists the slices again, after an interruption.
