@@ -52,7 +52,7 @@ pub struct CheckRequest {
     /// The id of the operation.
     pub operation: String,
     /// The value of its `pre-check/<id>` or `post-check/<id>`: nanoseconds since the Unix epoch, as text. It changes when a
-    /// grant is given back ([`asked_again_at`](Self::asked_again_at)).
+    /// grant is released ([`asked_again_at`](Self::asked_again_at)).
     pub asked_at: String,
 }
 

@@ -151,7 +151,7 @@ fn past_the_maximum_it_goes_on_and_that_is_on_record() {
     assert_eq!(next.evidence, None);
 }
 
-/// A rule that refuses late gives its grant back, and the operation asks again.
+/// A rule that refuses late releases its grant, and the operation asks again.
 #[test]
 fn a_request_that_is_made_again_waits_no_longer() {
     let mut worker = Worker::new().busy(5_000, "");

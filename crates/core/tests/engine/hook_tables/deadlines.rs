@@ -110,7 +110,7 @@ fn an_operation_past_its_deadline_takes_the_announcement_of_a_delete_with_it() {
     }
 }
 
-/// A rule that refuses late gives its grant back, and the operation asks again. The hook has answered in time.
+/// A rule that refuses late releases its grant, and the operation asks again. The hook has answered in time.
 #[test]
 fn a_request_that_is_made_again_keeps_the_answer_of_a_hook() {
     let (pre, post) = ((HookPhase::PreCheck, Stage::PreCheck), (HookPhase::PostCheck, Stage::PostCheck));
