@@ -3,15 +3,19 @@
 mod report;
 
 use std::path::PathBuf;
-use std::process::{ExitCode, Stdio};
+use std::process::{ExitCode, ExitStatus, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use podward_testbed::Part;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
 
-use crate::prepare;
+use crate::{console, prepare};
 use report::TestReport;
+
+/// The package and the name of the tests that mostly wait, on a cluster of their own. They run beside all others.
+const BESIDE: (&str, &str) = ("podward-install", "install");
 
 /// Run all tests, including those that need a real cluster.
 #[derive(Debug, Args)]
@@ -26,39 +30,62 @@ pub(crate) struct Test {
 
 impl Test {
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let mut command = podward_images::cargo();
+        let mut environment = Vec::new();
         if let Some(file) = &self.kubeconfig {
             // Each test program runs in the folder of its package, so a relative path would not work.
             let file = file.canonicalize().with_context(|| format!("no kubeconfig {}", file.display()))?;
-            command.env("PODWARD_KUBECONFIG", file);
+            environment.push(("PODWARD_KUBECONFIG", file));
         } else {
             let parts = [&Part::ALL[..], &Part::REGISTRIES].concat();
-            command.env("PODWARD_TESTBED_BIN", prepare::test_cluster(&parts, true).await?.supervisor);
+            environment.push(("PODWARD_TESTBED_BIN", prepare::test_cluster(&parts, true).await?.supervisor));
         }
-        command.args(["test", "--workspace", "--no-fail-fast"]).args(&self.filter);
-        let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+        let cargo_test = |arguments: &[&str]| {
+            let mut command = podward_images::cargo();
+            command.envs(environment.clone()).args(["test", "--workspace", "--no-fail-fast"]).args(arguments);
+            command
+        };
+        let built = console::run(&mut cargo_test(&["--no-run"]), "cargo test").await?;
+        ensure!(built.success(), "a crate does not build; see the messages above");
+
+        // By its name and not by its package: other features would be built.
+        let filter = Vec::from_iter(self.filter.as_deref());
+        let most = [&["--exclude", BESIDE.0], &filter[..]].concat();
+        let beside = [&["--test", BESIDE.1], &filter[..]].concat();
+        let mut beside_lines = Vec::new();
         let mut report = TestReport::default();
-        if let Some(stdout) = child.stdout.take() {
-            let mut lines = BufReader::new(stdout).lines();
-            while let Some(line) = lines.next_line().await.context("cannot read the output of cargo test")? {
+        let statuses = tokio::try_join!(
+            read_lines(cargo_test(&most), |line| {
                 println!("{line}");
                 report.line(&line);
-            }
+            }),
+            read_lines(cargo_test(&beside), |line| beside_lines.push(line)),
+        )?;
+        for line in beside_lines {
+            println!("{line}");
+            report.line(&line);
         }
-        let status = child.wait().await.context("cannot wait for cargo test")?;
         println!("\n{report}");
-        if status.success() {
+        if statuses.0.success() && statuses.1.success() {
             // A misspelled filter must not look like a success.
             ensure!(!report.is_empty(), "no test name contains {:?}", self.filter.unwrap_or_default());
             return Ok(ExitCode::SUCCESS);
         }
         // Without this, the summary would say "0 failed".
-        ensure!(
-            report.has_failed(),
-            "cargo test ended with {status}: a crate does not build, or a test program crashed; see the messages above"
-        );
+        ensure!(report.has_failed(), "cargo test has failed: a test program crashed; see the messages above");
         Ok(ExitCode::FAILURE)
     }
+}
+
+/// Runs `command`, and hands the lines of its output to `handle`.
+async fn read_lines(mut command: Command, mut handle: impl FnMut(String)) -> Result<ExitStatus> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot start cargo test")?;
+    if let Some(stdout) = child.stdout.take() {
+        let mut lines = BufReader::new(stdout).lines();
+        while let Some(line) = lines.next_line().await.context("cannot read the output of cargo test")? {
+            handle(line);
+        }
+    }
+    child.wait().await.context("cannot wait for cargo test")
 }
 
 #[cfg(test)]

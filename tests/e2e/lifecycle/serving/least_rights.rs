@@ -1,5 +1,5 @@
 //! Each service has the rights that it uses, and no others, so that removing a rule breaks something. The rights of the
-//! jobs of `helm test` and `helm uninstall` are checked in `tests/e2e/install`.
+//! jobs of `helm test` and `helm uninstall` are checked in `tests/install`.
 //!
 //! The used rights are those in the API server's audit log for its account since the start of the test cluster.
 
