@@ -252,6 +252,11 @@ mod tests {
                 Some("address"),
             ),
             (
+                "/urls/${service}/${id}",
+                r#"{"url": "http://[${host}]:${port}", "w": "${weight}", "meta": "${metadata}"}"#,
+                None,
+            ),
+            (
                 "/${service}/x-${id}-y",
                 r#"["${host}", "${port}", {"in": "${metadata}", "w": "w${weight}"}]"#,
                 None,
