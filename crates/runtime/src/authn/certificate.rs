@@ -19,6 +19,9 @@ pub enum InvalidCertificateUser {
     /// The certificate has no user name.
     #[error("the certificate's subject has no common name, which is the user name")]
     NoName,
+    /// The certificate has several user names, of which programs choose different ones.
+    #[error("the certificate's subject has several common names; the user name has to be the only one")]
+    ManyNames,
 }
 
 /// The user of a client certificate, and its expiry.
@@ -36,7 +39,7 @@ impl CertificateUser {
     ///
     /// # Errors
     ///
-    /// When it can't be parsed, or has no common name.
+    /// When it can't be parsed, or has no common name, or several.
     pub fn of(certificate: &CertificateDer<'_>) -> Result<Self, InvalidCertificateUser> {
         let (_, parsed) = X509Certificate::from_der(certificate)
             .map_err(|error| InvalidCertificateUser::Unreadable(error.to_string()))?;
@@ -44,7 +47,11 @@ impl CertificateUser {
         let text = |attribute: &x509_parser::x509::AttributeTypeAndValue<'_>| {
             attribute.as_str().ok().filter(|text| !text.is_empty()).map(ToOwned::to_owned)
         };
-        let user = subject.iter_common_name().find_map(text).ok_or(InvalidCertificateUser::NoName)?;
+        let mut names = subject.iter_common_name();
+        let user = names.next().and_then(text).ok_or(InvalidCertificateUser::NoName)?;
+        if names.next().is_some() {
+            return Err(InvalidCertificateUser::ManyNames);
+        }
         let mut groups: Vec<String> = subject.iter_organization().filter_map(text).collect();
         groups.push(AUTHENTICATED.to_owned());
         let identity = Identity { user, groups, ..Identity::default() };
@@ -86,6 +93,13 @@ mod tests {
         assert!(
             CertificateUser::of(&certificate(&[(DnType::CommonName, "jane")], 2021)).unwrap().has_expired()
         );
+    }
+
+    #[test]
+    fn a_certificate_with_two_names_has_no_user() {
+        let same = DnType::CustomDnType(vec![2, 5, 4, 3]);
+        let shown = certificate(&[(DnType::CommonName, "admin"), (same, "bob")], 4000);
+        assert!(matches!(CertificateUser::of(&shown), Err(InvalidCertificateUser::ManyNames)));
     }
 
     #[test]
