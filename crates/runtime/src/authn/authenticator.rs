@@ -104,9 +104,21 @@ impl Authenticator {
         }
     }
 
+    /// Returns the caller if the API server need not be asked: the token was accepted a short time ago, or there is a
+    /// client certificate.
+    pub(crate) fn known(&self, headers: &HeaderMap, extensions: &Extensions) -> Option<Arc<Identity>> {
+        if let Some(token) = bearer_token(headers).ok()? {
+            return match self.known.get(&key_of(token))? {
+                TokenVerdict::Valid(identity) => Some(identity),
+                TokenVerdict::Invalid(_) | TokenVerdict::Failed(_) => None,
+            };
+        }
+        let user = extensions.get::<Arc<CertificateUser>>().filter(|user| !user.has_expired())?;
+        Some(Arc::new(user.identity.clone()))
+    }
+
     async fn review(&self, token: &str) -> Result<Arc<Identity>, Status> {
-        let key = Sha256::digest(token).into();
-        match self.known.get_or_ask(key, self.ask(token)).await {
+        match self.known.get_or_ask(key_of(token), self.ask(token)).await {
             TokenVerdict::Valid(identity) => Ok(identity),
             TokenVerdict::Invalid(why) => {
                 Err(Status::unauthenticated(format!("Kubernetes doesn't accept the token: {why}")))
@@ -152,6 +164,11 @@ impl Authenticator {
         let answer = self.reviews.create(&PostParams::default(), &review).await?;
         Ok(verdict_of(answer.status.unwrap_or_default(), audience))
     }
+}
+
+/// Returns the key of a token in the cache, which does not store tokens.
+fn key_of(token: &str) -> [u8; 32] {
+    Sha256::digest(token).into()
 }
 
 fn verdict_of(status: TokenReviewStatus, audience: Option<&String>) -> TokenVerdict {

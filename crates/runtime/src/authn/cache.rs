@@ -44,6 +44,13 @@ impl<K: Clone + Eq + Hash, V: Clone> AnswerCache<K, V> {
         value
     }
 
+    /// Returns the cached answer for `key`. `None` if there is none, or it is being asked.
+    pub(super) fn get(&self, key: &K) -> Option<V> {
+        let slot = self.slots.lock().get(key).map(Arc::clone)?;
+        let held = slot.answer.try_lock().ok()?;
+        held.as_ref().filter(|answer| Instant::now() < answer.until).map(|answer| answer.value.clone())
+    }
+
     fn slot(&self, key: K) -> Arc<CacheSlot<V>> {
         let mut slots = self.slots.lock();
         if let Some(slot) = slots.get(&key) {

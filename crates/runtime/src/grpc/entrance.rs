@@ -13,9 +13,10 @@ use super::limits::GrpcLimits;
 
 /// The services that need no credentials, because their content is public.
 const OPEN_SERVICES: [&str; 2] = ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"];
-/// Callers that are authenticated at the same time on unproven connections. It is less than the number of TokenReviews
-/// that an [`Authenticator`] has under way, so that callers on proven connections need not wait for them.
+/// Callers that are authenticated at the same time on unproven connections, and on proven ones. Together they are as many as
+/// the TokenReviews that an [`Authenticator`] has under way, so that neither waits for the other.
 const CONCURRENT_CALLERS: usize = 24;
+const CONCURRENT_PROVEN: usize = 8;
 
 /// Lets requests in by their head. Peers take turns, so a peer that sends many wrong tokens delays only itself.
 pub(super) struct Entrance {
@@ -23,6 +24,7 @@ pub(super) struct Entrance {
     authenticator: Option<Arc<Authenticator>>,
     unknown: PeerPlaces,
     turns: FairTurns,
+    proven_turns: FairTurns,
     open: PeerPlaces,
 }
 
@@ -44,7 +46,8 @@ impl Entrance {
     ) -> Self {
         let (unknown, open) =
             (PeerPlaces::new(limits.unknown_requests), PeerPlaces::new(limits.open_requests));
-        Self { services, authenticator, unknown, turns: FairTurns::new(CONCURRENT_CALLERS), open }
+        let (turns, proven_turns) = (FairTurns::new(CONCURRENT_CALLERS), FairTurns::new(CONCURRENT_PROVEN));
+        Self { services, authenticator, unknown, turns, proven_turns, open }
     }
 
     /// Lets `request` in, on the connection of `proof`. A caller that is authenticated proves the connection.
@@ -72,6 +75,10 @@ impl Entrance {
         }
         let Some(authenticator) = &self.authenticator else { return Ok(Admitted::Unchecked) };
         if proof.is_proven() {
+            if let Some(identity) = authenticator.known(request.headers(), request.extensions()) {
+                return Ok(Admitted::Caller(identity));
+            }
+            let _turn = self.proven_turns.turn(proof.peer()).await;
             let identity = authenticator.identify(request.headers(), request.extensions()).await?;
             return Ok(Admitted::Caller(identity));
         }

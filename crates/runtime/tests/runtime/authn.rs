@@ -93,7 +93,8 @@ impl Reviews {
         }
     }
 
-    fn asked(&self) -> usize {
+    /// Returns the number of requests since the last call.
+    pub(crate) fn asked(&self) -> usize {
         self.asked.swap(0, Ordering::SeqCst)
     }
 }

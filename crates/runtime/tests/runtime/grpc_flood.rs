@@ -262,6 +262,30 @@ async fn wrong_tokens_of_one_peer_do_not_keep_out_another_peer() {
 }
 
 #[tokio::test]
+async fn wrong_tokens_on_a_proven_connection_do_not_keep_out_another_peer() {
+    let running = serve(GrpcLimits::default(), 10_000).await;
+    let mut flood = running.client(1).await;
+    assert_eq!(flood.send(READ, Some("good"), 1).await, Code::Ok);
+    running.reviews.asked();
+    running.reviews.hang();
+    let mut open = Vec::new();
+    for index in 0..40 {
+        let (body, code) = flood.begin(READ, Some(&format!("wrong-{index}")));
+        open.push((body, code));
+    }
+    // Its requests with the token that is known go on.
+    assert_eq!(flood.send(READ, Some("good"), 1).await, Code::Ok);
+    running.reviews.until_asked(8).await;
+    let mut other = running.client(2).await;
+    let (body, code) = other.begin(READ, Some("of another peer"));
+    drop(body);
+    running.reviews.until_asked(9).await;
+    assert_eq!(running.reviews.asked(), 9, "the other reviews were begun by the first peer");
+    running.reviews.answer_again();
+    assert_eq!(within(SOON, code).await, Code::Unauthenticated);
+}
+
+#[tokio::test]
 async fn open_services_do_not_take_the_places_of_callers() {
     let limits = GrpcLimits { open_requests: 4, open_timeout: SHORT, requests: 4, ..GrpcLimits::default() };
     let running = serve(limits, 10_000).await;
