@@ -303,7 +303,9 @@ impl BudgetRoom {
     /// Returns the cause and the reason for which one more pod may not leave, with the text of the reference.
     fn refuses(&self, policy: &AvailablePolicy, rule: &str) -> Option<(RefusalCause, String)> {
         let all = self.selected;
-        let (most, fewest) = (policy.most_unavailable(all), policy.fewest_available(all));
+        // Of the pods that there should be: the minimum does not shrink with pods that are being replaced.
+        let wanted = all.saturating_add(self.missing);
+        let (most, fewest) = (policy.most_unavailable(all), policy.fewest_available(wanted));
         let left =
             most.saturating_sub(self.missing).saturating_sub(self.unavailable.saturating_add(self.granted));
         if left == 0 {
@@ -319,7 +321,7 @@ impl BudgetRoom {
         }
         if self.available() <= fewest {
             let reason = format!(
-                "[{rule}] blocked by min available policy: [min available]={fewest}/{all}{COUNTS}available]={}/{all}",
+                "[{rule}] blocked by min available policy: [min available]={fewest}/{wanted}{COUNTS}available]={}/{wanted}",
                 self.available()
             );
             return Some((RefusalCause::MinAvailable, reason));

@@ -293,6 +293,25 @@ fn refusals_have_the_words_of_the_reference() {
 }
 
 #[test]
+fn a_minimum_does_not_shrink_with_pods_that_are_being_replaced() {
+    let (on, none) = (labels(&[(SERVICE_AVAILABLE, "1")]), Grants::default());
+    // One of four pods is gone, and its replacement does not exist.
+    let pods = [("a", &on, Some("1")), ("b", &on, None), ("c", &on, None)];
+    let keep = AvailablePolicy {
+        max_unavailable: Vec::new(),
+        min_available: vec![Limit::Amount(Amount::Percent(75))],
+    };
+    let keep = set("web", vec![rule("keep", RuleCheck::Available(keep))]);
+    let refused = decide(&[(&keep, &none, 1, true)], &pods, OtherChecks::Agree);
+    assert_eq!(
+        reasons(&refused),
+        ["[keep] blocked by min available policy: [min available]=3/4, [current available]=3/4"]
+    );
+    let allowed = decide(&[(&keep, &none, 0, true)], &pods, OtherChecks::Agree);
+    assert_eq!(given(&allowed, 0), ["a"], "75 % of three pods are two");
+}
+
+#[test]
 fn room_is_granted_in_all_budgets_at_once_when_all_other_checks_pass() {
     let on = labels(&[(SERVICE_AVAILABLE, "1")]);
     let none = Grants::default();
