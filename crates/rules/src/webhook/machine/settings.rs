@@ -20,7 +20,7 @@ pub(crate) struct TaskPolling {
 pub(crate) struct WebhookSettings {
     /// The URLs of the webhook. When they change, earlier answers and tasks are dropped.
     pub(crate) address: String,
-    /// True if pods pass when the webhook fails.
+    /// True if pods pass when the webhook fails. When it becomes false, those that passed so are asked about again.
     pub(crate) ignores_failures: bool,
     /// `None` if the rule has no `clientConfig.poll`.
     pub(crate) polling: Option<TaskPolling>,

@@ -88,11 +88,15 @@ impl WebhookMachine {
     pub(crate) fn configure(&mut self, settings: WebhookSettings, now: UnixNanos) {
         if self.settings.address != settings.address {
             self.batch = None;
+            self.passed.clear();
             self.refused.clear();
             (self.failures, self.blocked_until) = (0, UnixNanos(i64::MIN));
             for task in std::mem::take(&mut self.tasks) {
                 self.history.add(task.info(), now);
             }
+        }
+        if !settings.ignores_failures {
+            self.passed.retain(|_, failure| failure.is_none());
         }
         self.settings = settings;
     }

@@ -25,6 +25,29 @@ fn all_waiting_pods_go_into_one_batch_and_pass_together() {
 }
 
 #[test]
+fn what_passed_is_asked_again_when_the_webhook_is_another_one_or_its_failures_count() {
+    let may_go = |machine: &WebhookMachine| {
+        let verdict = machine.verdict(&waiting(&["a"])[0]);
+        matches!(verdict, WebhookVerdict::Passed | WebhookVerdict::Ignored(_))
+    };
+    for ignores_failures in [false, true] {
+        let mut machine = machine(ignores_failures);
+        machine.set_waiting(waiting(&["a"]), at(0));
+        let (number, _) = batch(&mut machine, at(0));
+        let answer = if ignores_failures { Err(no_server()) } else { Ok(success()) };
+        machine.post_answered(number, "trace", answer, at(1), nominal_delay);
+        assert!(may_go(&machine));
+        machine.configure(settings(ignores_failures), at(2));
+        assert!(may_go(&machine), "nothing has changed");
+        let elsewhere = WebhookSettings { address: "there".to_owned(), ..settings(false) };
+        let changed = if ignores_failures { settings(false) } else { elsewhere };
+        machine.configure(changed, at(40));
+        assert!(!may_go(&machine));
+        assert_eq!(batch(&mut machine, at(40)).1, ["a"]);
+    }
+}
+
+#[test]
 fn consulting_again_changes_nothing_for_a_rule_without_polls() {
     let plain = || WebhookSettings { polling: None, ..settings(false) };
     let mut machine = WebhookMachine::new("shop/rules/outside".to_owned(), plain(), None, at(0));
