@@ -60,6 +60,27 @@ async fn an_owner_is_watched_only_while_an_operation_waits() {
     leader.end().await;
 }
 
+/// The API server accepts any name in an owner reference.
+#[tokio::test]
+async fn an_owner_with_an_impossible_name_stops_nobody() {
+    let server = ApiServer::new();
+    pod_of_owner(&server, "web-0", "a");
+    let mut other = of_owner("web-1", "b");
+    other["metadata"]["ownerReferences"][0]["name"] = json!("my web");
+    server.store(Kind::Pods, other, None).unwrap();
+    let mut spec = budget(json!(1));
+    spec["selector"]["matchLabels"] = json!({"part": "b"});
+    server.rule("b", spec);
+    server.scale_owner("a", 1);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-1");
+    server.begin("web-0");
+    for pod in ["web-0", "web-1"] {
+        leader.until("the pod goes", |leader| is_out(&leader.server, pod)).await;
+    }
+    leader.end().await;
+}
+
 /// Another namespace has all watches.
 #[tokio::test]
 async fn an_operation_that_waits_for_an_owner_that_is_not_watched_is_tried_again() {

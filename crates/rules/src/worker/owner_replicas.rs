@@ -78,7 +78,10 @@ impl OwnerReplicas {
         namespace: &str,
         owner: &OwnerReference,
     ) -> Result<WantedReplicas, String> {
-        let Some(resource) = resource(owner) else { return Ok(WantedReplicas::default()) };
+        // The API server accepts any name in a reference. No object has such a name, and a request with it fails.
+        let Some(resource) = resource(owner).filter(|_| podward_core::is_object_name(&owner.name)) else {
+            return Ok(WantedReplicas::default());
+        };
         if let Some(watched) = self.watched.lock().get(&owner.uid) {
             return Ok(WantedReplicas { count: watched.wanted, is_unwatched: false });
         }
