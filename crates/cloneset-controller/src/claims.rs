@@ -43,6 +43,12 @@ pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> R
     let goes =
         |claim: &&PersistentVolumeClaim| !reuses || id(claim.labels()).is_some_and(|id| own.contains(id));
     let (active, ending): (Vec<_>, Vec<_>) = pods.iter().map(|pod| &**pod).partition(|pod| is_active(pod));
+    // A pod that was taken away from the set runs on with its claims.
+    let orphans = context.pods.orphans(&owner.namespace);
+    let taken_away: BTreeSet<&str> = orphans.iter().filter_map(|pod| id_of_name(owner, pod)).collect();
+    let goes = |claim: &&PersistentVolumeClaim| {
+        goes(claim) && id(claim.labels()).is_none_or(|id| !taken_away.contains(id))
+    };
     let unused = unused_claims(owner, active, ending, claims.iter().map(|claim| &**claim).filter(goes));
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &owner.namespace);
     for claim in unused.delete {
@@ -61,6 +67,11 @@ pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> R
         context.claims.removed(claim);
     }
     Ok(())
+}
+
+/// Returns the id in the name of a pod, if it may have been one of the set.
+pub(crate) fn id_of_name<'p>(owner: &Owner, pod: &'p Pod) -> Option<&'p str> {
+    pod.metadata.name.as_deref()?.strip_prefix(&owner.name)?.strip_prefix('-')
 }
 
 /// Returns the name of the user that this process is, if it is needed: Podward holds the deletion of a pod. `None` if it is

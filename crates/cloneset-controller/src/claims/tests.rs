@@ -123,6 +123,22 @@ async fn a_pod_that_was_taken_away_keeps_its_name() {
     assert!(created.len() == 1 && created[0] != "web-aaaaa", "{created:?}");
 }
 
+/// As the one before, and claims go with the pods.
+#[tokio::test]
+async fn a_pod_that_was_taken_away_keeps_its_claims() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, |pod| {
+        pod["metadata"]["labels"]["app"] = json!("quarantine");
+        server.store_pod("web-aaaaa", pod.clone());
+    });
+    let set = with_claims(1, false);
+    for _ in 0..2 {
+        reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    }
+    assert_eq!(server.deleted("persistentvolumeclaims"), 0);
+    assert!(context.claims.of(SET).iter().any(|claim| claim.name_any() == "data-web-aaaaa"));
+}
+
 /// The name may be that of a new pod a moment later.
 #[tokio::test]
 async fn names_of_pods_that_are_gone_leave_the_list_first() {

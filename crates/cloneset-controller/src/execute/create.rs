@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use super::MAX_CONCURRENT;
 use super::identities::identities;
+use crate::claims::id_of_name;
 use crate::context::Context;
 use crate::delete::delete;
 use crate::errors::{SetError, call};
@@ -76,9 +77,8 @@ pub(super) async fn create(
     }
     // A pod that nothing controls any more has its name for as long as its owner wants.
     if !kept.free.is_empty() {
-        let prefix = format!("{}-", owner.name);
         for pod in context.pods.orphans(&owner.namespace) {
-            if let Some(id) = pod.name_any().strip_prefix(&prefix) {
+            if let Some(id) = id_of_name(owner, &pod) {
                 kept.free.remove(id);
             }
         }

@@ -8,6 +8,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use serde_json::{Map, Value};
 
 use super::in_place_change::InPlaceChange;
@@ -66,9 +67,18 @@ fn compare(old: &Value, new: &Value) -> Result<InPlaceChange, String> {
             return Err(format!("the QoS class changes from {before:?} to {after:?}"));
         }
     }
-    compare_metadata(&Metadata::of(&old)?, &Metadata::of(&new)?, &mut change);
+    let (old_metadata, new_metadata) = (Metadata::of(&old)?, Metadata::of(&new)?);
+    // A pod that runs can't get the readiness gate, and one that opts out during the update would keep it False.
+    if opts_in(&old_metadata) != opts_in(&new_metadata) {
+        return Err(format!("the label {CONTROL_LABEL}, which opts pods in, is added or removed"));
+    }
+    compare_metadata(&old_metadata, &new_metadata, &mut change);
     env::move_metadata(new_spec, &mut change)?;
     Ok(change)
+}
+
+fn opts_in(metadata: &Metadata) -> bool {
+    metadata.labels.get(CONTROL_LABEL).is_some_and(|value| value == CONTROL_VALUE)
 }
 
 fn spec(template: &Value) -> Result<&Map<String, Value>, String> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use podward_core::cloneset::keys::UPDATE_STATE;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::in_place_change::{EnvMetadata, InPlaceChange};
 use super::resources::Resources;
@@ -22,6 +22,7 @@ pub(crate) struct UpdateState {
     #[serde(with = "seconds")]
     pub(crate) update_timestamp: Option<Timestamp>,
     /// What ran before, by the names of containers.
+    #[serde(deserialize_with = "null_as_default")]
     pub(crate) last_container_statuses: BTreeMap<String, LastStatus>,
     /// True if images change.
     #[serde(skip_serializing_if = "is_false")]
@@ -83,6 +84,15 @@ pub(crate) struct ContainerBatch {
     pub(crate) timestamp: Option<Timestamp>,
     /// Their names.
     pub(crate) containers: Vec<String>,
+}
+
+/// Reads `null` as nothing: OpenKruise writes it for a map that it has not filled.
+fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl UpdateState {
@@ -152,6 +162,9 @@ mod tests {
         expected["lastContainerStatuses"]["app"].as_object_mut().unwrap().remove("resources");
         expected["nextContainerRefMetadata"]["log"].as_object_mut().unwrap().remove("creationTimestamp");
         assert_eq!(serde_json::to_value(&state).unwrap(), expected);
+        let unfilled = r#"{"revision": "web-5d4f", "lastContainerStatuses": null}"#;
+        let state_before_images = UpdateState::of(&pod(unfilled)).unwrap().unwrap();
+        assert!(state_before_images.last_container_statuses.is_empty());
         let mut without = state.clone();
         without.wait_with(state.waiting(), vec!["app".to_owned()]);
         assert_eq!(without, state);

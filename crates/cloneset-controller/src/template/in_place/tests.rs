@@ -52,6 +52,21 @@ fn texts(entries: &[(&str, &str)]) -> BTreeMap<String, String> {
     entries.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
 }
 
+/// Pods that run can't get the readiness gate, and those that opt out during an update would stay out of service.
+#[test]
+fn pods_that_opt_in_or_out_are_recreated() {
+    let mut opted_in = template();
+    opted_in["metadata"]["labels"]["kusionstack.io/control"] = json!("true");
+    for (old, new) in [(template(), opted_in.clone()), (opted_in.clone(), template())] {
+        assert!(
+            matches!(change(&old, &new), Change::Recreate(reason) if reason.contains("kusionstack.io/control"))
+        );
+    }
+    let mut other = opted_in.clone();
+    other["spec"]["containers"][0]["image"] = json!("app:2");
+    assert!(matches!(change(&opted_in, &other), Change::InPlace(_)));
+}
+
 #[test]
 fn equal_templates_are_unchanged() {
     assert_eq!(after(|_| {}), Change::Unchanged);
