@@ -9,6 +9,7 @@ mod reports;
 mod results;
 mod statuses;
 mod terminating;
+mod webhooks;
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use serde_json::{Value, json};

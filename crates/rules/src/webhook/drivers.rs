@@ -90,6 +90,12 @@ impl WebhookDrivers {
         ended.iter().filter_map(|id| drivers.remove(id)).for_each(|driver| driver.end());
     }
 
+    /// Returns the number of rules whose webhook is called.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.inner.drivers.lock().len()
+    }
+
     /// Waits until no call is left, after `stop`.
     pub(crate) async fn stopped(&self) {
         self.inner.tasks.wait().await;

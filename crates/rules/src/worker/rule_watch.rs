@@ -62,7 +62,10 @@ fn apply(context: &Arc<RuleContext>, object: WatchedRule) {
     }
     let record = record_of(object);
     let namespace = record.set.namespace.clone();
-    let rules: Vec<String> = record.set.rules.iter().map(|rule| rule.name.clone()).collect();
+    // Those that are consulted.
+    let found = record.object.iter().flat_map(|object| &object.spec.rules);
+    let rules: Vec<String> =
+        found.filter(|rule| rule.webhook.is_some()).map(|rule| rule.name.clone()).collect();
     context.webhooks.retain(&namespace, &record.set.name, &record.uid, &rules);
     let is_new = context.cache.lock().put(record, &context.pods, true);
     if is_new {

@@ -55,6 +55,12 @@ impl RuleWebhooks {
         }
     }
 
+    /// Returns the number of rules whose webhook is called.
+    #[cfg(test)]
+    pub(crate) fn count(&self) -> usize {
+        self.drivers.count()
+    }
+
     /// Returns the answers of the webhook of `rule` on `pods`, in the same order, and its state to store. The webhook
     /// is called about the pods without a verdict.
     pub(super) fn consult(
