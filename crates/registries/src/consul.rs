@@ -39,6 +39,8 @@ const BATCH: usize = 63;
 const CACHE: Duration = Duration::from_secs(5);
 /// The longest time that Consul may keep a blocking query. It adds up to a sixteenth of it.
 const WATCH: Duration = Duration::from_secs(60);
+/// Between two watches without a change. Consul waits itself, and something in between may answer at once.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is special about a Consul.
 #[derive(Clone, Debug, Default)]
@@ -275,6 +277,7 @@ impl Registry for Consul {
             if before != index {
                 return Ok(());
             }
+            tokio::time::sleep(WATCH_PAUSE).await;
         }
     }
 }

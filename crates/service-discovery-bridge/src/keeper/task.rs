@@ -16,7 +16,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podward_api::discovery_binding::{BindingStatus, HeldRemovals};
+use podward_api::discovery_binding::{BindingMode, BindingStatus, HeldRemovals};
 use podward_registries::ServiceKey;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -270,7 +270,7 @@ impl BindingTask {
             tracing::warn!(binding = %self.key, %error, "could not add the finalizer of the binding; trying again");
         }
         self.report(entry, Some(&binding), hook).await;
-        step.unwrap_or_else(|| self.pause(&access))
+        step.unwrap_or_else(|| self.pause(&binding, &access))
     }
 
     /// Compares the registry, changes it, and answers questions, while this replica is responsible for the binding. Returns a
@@ -370,7 +370,9 @@ impl BindingTask {
 
     async fn renew(&mut self, binding: &Binding, access: &RegistryAccess) {
         let now = self.shared.index.now();
-        let Some(interval) = access.capabilities.renewal.filter(|_| now >= self.renewal_due) else { return };
+        let Some(interval) = heartbeat_interval(binding, access).filter(|_| now >= self.renewal_due) else {
+            return;
+        };
         self.renewal_due = now + renewal::TICK;
         let (sent, failed) = renewal::renew(binding, access, interval, &mut self.tracked, now).await;
         let count = |number: usize| u64::try_from(number).unwrap_or_default();
@@ -379,13 +381,18 @@ impl BindingTask {
     }
 
     /// Returns the time until something is due.
-    fn pause(&self, access: &RegistryAccess) -> Duration {
+    fn pause(&self, binding: &Binding, access: &RegistryAccess) -> Duration {
         let now = self.shared.index.now();
         let attempts = self.tracked.values().filter_map(|tracked| tracked.next_attempt());
         let calls = self.calls.iter().map(|call| call.until);
-        let renewal = access.capabilities.renewal.map(|_| self.renewal_due);
+        let renewal = heartbeat_interval(binding, access).map(|_| self.renewal_due);
         let due =
             attempts.chain(calls).chain(renewal).chain(self.kruise.due).chain([self.comparison_due]).min();
         due.map_or(MAX_PAUSE, |due| due.saturating_sub(now)).clamp(Duration::from_millis(10), MAX_PAUSE)
     }
+}
+
+/// Returns the interval of heartbeats. Where the application registers itself, it sends them.
+fn heartbeat_interval(binding: &Binding, access: &RegistryAccess) -> Option<Duration> {
+    access.capabilities.renewal.filter(|_| binding.mode == BindingMode::Own)
 }

@@ -1,9 +1,11 @@
 //! The comparison of a registry with the pods.
 
+use podward_api::discovery_binding::BindingMode;
+
 use super::super::comparison::compare;
 use super::super::tracked::TrackedPod;
 use super::{BindingTask, UNREACHABLE_RETRY};
-use crate::model::{Binding, found_again};
+use crate::model::{Binding, Presence, found_again};
 use crate::sync::RegistryAccess;
 
 impl BindingTask {
@@ -32,6 +34,12 @@ impl BindingTask {
             self.was_unreachable = true;
             // The registry is compared soon after it answers again.
             self.comparison_due = self.shared.index.now() + UNREACHABLE_RETRY.min(binding.interval);
+        }
+        if binding.mode == BindingMode::Steer {
+            // A list does not say which instance is that of a pod. An application that starts again may have registered itself as in
+            // service.
+            let out = self.tracked.values_mut().filter(|tracked| tracked.presence == Presence::OutOfService);
+            out.for_each(TrackedPod::recheck);
         }
         let end = self.shared.index.now();
         for uid in comparison.settled {

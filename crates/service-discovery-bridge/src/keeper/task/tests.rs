@@ -4,6 +4,7 @@ mod ending;
 mod fenced;
 mod memory;
 mod moved;
+mod steer;
 mod unusable;
 
 use std::sync::Arc;

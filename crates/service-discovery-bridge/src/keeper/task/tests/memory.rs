@@ -22,6 +22,8 @@ pub(super) struct Memory {
     pub(super) one_service: bool,
     pub(super) list_lag: Duration,
     pub(super) addresses: Vec<String>,
+    /// How often instances are renewed. It knows none of them.
+    pub(super) renewal: Option<Duration>,
     pub(super) state: Mutex<State>,
 }
 
@@ -45,6 +47,7 @@ impl Default for Memory {
             one_service: false,
             list_lag: Duration::ZERO,
             addresses: vec!["http://a".to_owned()],
+            renewal: None,
             state: Mutex::default(),
         }
     }
@@ -97,7 +100,7 @@ impl Registry for Memory {
             steer: true,
             by_address: self.by_address,
             weights: false,
-            renewal: None,
+            renewal: self.renewal,
             batch: 10,
             list_lag: self.list_lag,
             cache: Duration::ZERO,
@@ -123,6 +126,11 @@ impl Registry for Memory {
     async fn instances(&self, _: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
         assert!(self.reads, "the registry cannot be read");
         Ok(self.state.lock().services.get(&self.stored(service)).cloned().unwrap_or_default())
+    }
+
+    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+        self.state.lock().written.push("renew".to_owned());
+        instances.iter().map(|_| Ok(false)).collect()
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
