@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::{ApiResource, GroupVersionKind};
 use kube::core::{Object, Selector};
 use podward_core::deletion::Workload;
+use podward_core::is_object_name;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -111,7 +112,7 @@ struct OwnerCondition {
     status: String,
 }
 
-/// Returns the API resource of `owner`, or `None` if its kind is not supported.
+/// Returns the API resource of `owner`, or `None` if its kind is not supported, or no object can have its name.
 #[must_use]
 pub fn resource_of(owner: &OwnerReference) -> Option<ApiResource> {
     let plural = match (owner.api_version.as_str(), owner.kind.as_str()) {
@@ -122,8 +123,16 @@ pub fn resource_of(owner: &OwnerReference) -> Option<ApiResource> {
         ("v1", "ReplicationController") => "replicationcontrollers",
         _ => return None,
     };
+    resource_named(owner, plural)
+}
+
+/// Returns the API resource `plural` of `owner`, or `None` if no object can have its name. The API server accepts any name in a
+/// reference, and a request with such a name fails.
+#[must_use]
+pub fn resource_named(owner: &OwnerReference, plural: &str) -> Option<ApiResource> {
     let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
-    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owner.kind), plural))
+    let kind = GroupVersionKind::gvk(group, version, &owner.kind);
+    is_object_name(&owner.name).then(|| ApiResource::from_gvk_with_plural(&kind, plural))
 }
 
 /// Returns the pods that `found` wants at the time `now`. `found` is the object with the name of `owner`; if it has

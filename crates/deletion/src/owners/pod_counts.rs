@@ -74,10 +74,7 @@ pub(crate) async fn read(
 ) -> Result<OwnerCounts, ApiError> {
     let ending =
         OwnerCounts { workload: Workload::Ending, members: Vec::new(), version: None, has_idle: false };
-    // The API server accepts any name in a reference. No object has such a name, and a request with it fails.
-    let Some(resource) = resource_of(owner).filter(|_| podward_core::is_object_name(&owner.name)) else {
-        return Ok(ending);
-    };
+    let Some(resource) = resource_of(owner) else { return Ok(ending) };
     let namespace = pod.key().namespace;
     let owners: Api<Owner> = Api::namespaced_with(client.clone(), &namespace, &resource);
     let found = pod_call("read the owner of", &pod.key(), owners.get_opt(&owner.name)).await?;

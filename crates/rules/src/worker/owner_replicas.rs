@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{ApiResource, GroupVersionKind};
+use kube::api::ApiResource;
 use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podward_kube_util::WorkQueue;
-use podward_kube_util::owners::{Owner, desired, resource_of};
+use podward_kube_util::owners::{Owner, desired, resource_named, resource_of};
 use podward_kube_util::watched::{Watch, WatchMetrics, Watched};
 use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::api_call;
@@ -48,14 +48,13 @@ struct WatchedOwner {
 /// Returns the API resource of an owner with a known number of replicas; `None` for all others, whose pods are never
 /// missing.
 fn resource(owner: &OwnerReference) -> Option<ApiResource> {
-    let Some((group, version)) = owner.api_version.split_once('/') else { return resource_of(owner) };
-    let plural = match (group, owner.kind.as_str()) {
-        ("apps.kusionstack.io", "CollaSet") => "collasets",
-        ("apps.kruise.io", "CloneSet") => "clonesets",
-        ("apps.kruise.io", "StatefulSet") => "statefulsets",
-        _ => return resource_of(owner),
-    };
-    Some(ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &owner.kind), plural))
+    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+    match (group, owner.kind.as_str()) {
+        ("apps.kusionstack.io", "CollaSet") => resource_named(owner, "collasets"),
+        ("apps.kruise.io", "CloneSet") => resource_named(owner, "clonesets"),
+        ("apps.kruise.io", "StatefulSet") => resource_named(owner, "statefulsets"),
+        _ => resource_of(owner),
+    }
 }
 
 /// Returns true if the number of pods that `owner` wants can be known.
@@ -78,10 +77,7 @@ impl OwnerReplicas {
         namespace: &str,
         owner: &OwnerReference,
     ) -> Result<WantedReplicas, String> {
-        // The API server accepts any name in a reference. No object has such a name, and a request with it fails.
-        let Some(resource) = resource(owner).filter(|_| podward_core::is_object_name(&owner.name)) else {
-            return Ok(WantedReplicas::default());
-        };
+        let Some(resource) = resource(owner) else { return Ok(WantedReplicas::default()) };
         if let Some(watched) = self.watched.lock().get(&owner.uid) {
             return Ok(WantedReplicas { count: watched.wanted, is_unwatched: false });
         }
