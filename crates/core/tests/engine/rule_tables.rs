@@ -37,6 +37,13 @@ fn most(pods: u32) -> RuleCheck {
     })
 }
 
+fn least(percent: u32) -> RuleCheck {
+    RuleCheck::Available(AvailablePolicy {
+        max_unavailable: Vec::new(),
+        min_available: vec![Limit::Amount(Amount::Percent(percent))],
+    })
+}
+
 fn set(name: &str, rules: Vec<Rule>) -> RuleSet {
     RuleSet {
         namespace: "shop".to_owned(),
@@ -280,11 +287,7 @@ fn refusals_have_the_words_of_the_reference() {
     let room = decide(&[(&three, &none, 0, true)], &pods, OtherChecks::Agree);
     assert_eq!((given(&room, 0), room.new_grants[0].as_ref().unwrap().holder()), (vec!["a"], "me"));
 
-    let keep = AvailablePolicy {
-        max_unavailable: Vec::new(),
-        min_available: vec![Limit::Amount(Amount::Percent(50))],
-    };
-    let keep = set("web", vec![rule("keep", RuleCheck::Available(keep))]);
+    let keep = set("web", vec![rule("keep", least(50))]);
     let kept = decide(&[(&keep, &none, 0, true)], &pods, OtherChecks::Agree);
     assert_eq!(
         reasons(&kept),
@@ -297,11 +300,7 @@ fn a_minimum_does_not_shrink_with_pods_that_are_being_replaced() {
     let (on, none) = (labels(&[(SERVICE_AVAILABLE, "1")]), Grants::default());
     // One of four pods is gone, and its replacement does not exist.
     let pods = [("a", &on, Some("1")), ("b", &on, None), ("c", &on, None)];
-    let keep = AvailablePolicy {
-        max_unavailable: Vec::new(),
-        min_available: vec![Limit::Amount(Amount::Percent(75))],
-    };
-    let keep = set("web", vec![rule("keep", RuleCheck::Available(keep))]);
+    let keep = set("web", vec![rule("keep", least(75))]);
     let refused = decide(&[(&keep, &none, 1, true)], &pods, OtherChecks::Agree);
     assert_eq!(
         reasons(&refused),

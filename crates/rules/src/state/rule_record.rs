@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use podward_api::PodTransitionRule;
-use podward_api::pod_transition_rule::PodTransitionRuleStatus;
+use podward_api::pod_transition_rule::{PodTransitionRuleStatus, TransitionRule};
 use podward_core::rules::{Grants, RuleSet};
 
 /// A PodTransitionRule as it was last read or written.
@@ -35,6 +35,12 @@ impl RuleRecord {
             object: Some(Arc::new(object)),
             pods_read_after: None,
         }
+    }
+
+    /// Returns the rules that are consulted: those with a webhook.
+    pub(crate) fn webhook_rules(&self) -> impl Iterator<Item = &TransitionRule> {
+        let rules = self.object.iter().flat_map(|object| &object.spec.rules);
+        rules.filter(|rule| rule.webhook.is_some())
     }
 
     /// Returns the resource version as a number. Later versions have larger numbers.

@@ -30,8 +30,7 @@ pub(super) fn consult_webhooks(
     let mut answers = HashMap::new();
     let mut states: HashMap<String, Vec<RuleState>> = HashMap::new();
     for (place, record) in snapshot.records.iter().enumerate() {
-        let found = record.object.iter().flat_map(|object| &object.spec.rules);
-        for rule in found.filter(|rule| rule.webhook.is_some()) {
+        for rule in record.webhook_rules() {
             let pods = waiting.remove(&(place, rule.name.clone())).unwrap_or_default();
             let (known, state) = context.webhooks.consult(record, rule, &pods);
             for ((observed, request), answer) in pods.into_iter().zip(known) {

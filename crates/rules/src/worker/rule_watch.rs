@@ -62,10 +62,7 @@ fn apply(context: &Arc<RuleContext>, object: WatchedRule) {
     }
     let record = record_of(object);
     let namespace = record.set.namespace.clone();
-    // Those that are consulted.
-    let found = record.object.iter().flat_map(|object| &object.spec.rules);
-    let rules: Vec<String> =
-        found.filter(|rule| rule.webhook.is_some()).map(|rule| rule.name.clone()).collect();
+    let rules: Vec<String> = record.webhook_rules().map(|rule| rule.name.clone()).collect();
     context.webhooks.retain(&namespace, &record.set.name, &record.uid, &rules);
     let is_new = context.cache.lock().put(record, &context.pods, true);
     if is_new {
