@@ -22,7 +22,8 @@ use kube::{CustomResource, CustomResourceExt, KubeSchema};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use json::{is_default, null_as_default, null_as_number};
+pub use json::null_as_default;
+use json::{is_default, null_as_number};
 use schema::{any_objects, bounded_selector, pod_template};
 
 pub use hook_options::{HookDeadlinePolicy, HookOption, HookOptions};

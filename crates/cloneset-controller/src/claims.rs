@@ -40,15 +40,12 @@ pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> R
         memory.own_deletions.clone()
     });
     let reuses = !set.spec.scale_strategy.disable_pvc_reuse;
-    let goes =
-        |claim: &&PersistentVolumeClaim| !reuses || id(claim.labels()).is_some_and(|id| own.contains(id));
-    let (active, ending): (Vec<_>, Vec<_>) = pods.iter().map(|pod| &**pod).partition(|pod| is_active(pod));
-    // A pod that was taken away from the set runs on with its claims.
-    let orphans = context.pods.orphans(&owner.namespace);
-    let taken_away: BTreeSet<&str> = orphans.iter().filter_map(|pod| id_of_name(owner, pod)).collect();
+    let taken_away = taken_away(context, owner);
     let goes = |claim: &&PersistentVolumeClaim| {
-        goes(claim) && id(claim.labels()).is_none_or(|id| !taken_away.contains(id))
+        let id = id(claim.labels()).unwrap_or_default();
+        (!reuses || own.contains(id)) && !taken_away.contains(id)
     };
+    let (active, ending): (Vec<_>, Vec<_>) = pods.iter().map(|pod| &**pod).partition(|pod| is_active(pod));
     let unused = unused_claims(owner, active, ending, claims.iter().map(|claim| &**claim).filter(goes));
     let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &owner.namespace);
     for claim in unused.delete {
@@ -69,9 +66,12 @@ pub(crate) async fn clean(context: &Context, set: &CloneSet, owner: &Owner) -> R
     Ok(())
 }
 
-/// Returns the id in the name of a pod, if it may have been one of the set.
-pub(crate) fn id_of_name<'p>(owner: &Owner, pod: &'p Pod) -> Option<&'p str> {
-    pod.metadata.name.as_deref()?.strip_prefix(&owner.name)?.strip_prefix('-')
+/// Returns the ids of the pods that were taken away from the set, by their names. Nothing controls them, and they keep their
+/// names and claims for as long as their owner wants.
+pub(crate) fn taken_away(context: &Context, owner: &Owner) -> BTreeSet<String> {
+    let prefix = format!("{}-", owner.name);
+    let orphans = context.pods.orphans(&owner.namespace);
+    orphans.iter().filter_map(|pod| pod.name_any().strip_prefix(&prefix).map(str::to_owned)).collect()
 }
 
 /// Returns the name of the user that this process is, if it is needed: Podward holds the deletion of a pod. `None` if it is

@@ -3,7 +3,10 @@
 use serde::{Deserialize, Deserializer};
 
 /// Reads a value, and the default for `null`.
-pub(super) fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+///
+/// # Errors
+/// Fails if it is another value than one of `T`.
+pub fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,
     T: Deserialize<'de> + Default,

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::MAX_CONCURRENT;
 use super::identities::identities;
-use crate::claims::id_of_name;
+use crate::claims::taken_away;
 use crate::context::Context;
 use crate::delete::delete;
 use crate::errors::{SetError, call};
@@ -75,13 +75,9 @@ pub(super) async fn create(
         let (active, ending): (Vec<_>, Vec<_>) = pods.clone().partition(|pod| is_active(pod));
         kept = kept_ids(owner, active, ending, claims.clone());
     }
-    // A pod that nothing controls any more has its name for as long as its owner wants.
     if !kept.free.is_empty() {
-        for pod in context.pods.orphans(&owner.namespace) {
-            if let Some(id) = id_of_name(owner, &pod) {
-                kept.free.remove(id);
-            }
-        }
+        let taken_away = taken_away(context, owner);
+        kept.free.retain(|id| !taken_away.contains(id));
     }
     // Nobody tells the owner of the finalizer that it should remove it, so the pod may not end for long.
     kept.occupied.retain(|pod| !pod.finalizers().iter().any(|finalizer| held_by.contains(finalizer)));

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
+use podward_api::clone_set::null_as_default;
 use podward_core::cloneset::keys::UPDATE_STATE;
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Serialize};
 
 use super::in_place_change::{EnvMetadata, InPlaceChange};
 use super::resources::Resources;
@@ -21,7 +22,7 @@ pub(crate) struct UpdateState {
     /// When the update began.
     #[serde(with = "seconds")]
     pub(crate) update_timestamp: Option<Timestamp>,
-    /// What ran before, by the names of containers.
+    /// What ran before, by the names of containers. OpenKruise writes `null` before it changes an image.
     #[serde(deserialize_with = "null_as_default")]
     pub(crate) last_container_statuses: BTreeMap<String, LastStatus>,
     /// True if images change.
@@ -84,15 +85,6 @@ pub(crate) struct ContainerBatch {
     pub(crate) timestamp: Option<Timestamp>,
     /// Their names.
     pub(crate) containers: Vec<String>,
-}
-
-/// Reads `null` as nothing: OpenKruise writes it for a map that it has not filled.
-fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Deserialize<'de> + Default,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
 impl UpdateState {
@@ -163,8 +155,8 @@ mod tests {
         expected["nextContainerRefMetadata"]["log"].as_object_mut().unwrap().remove("creationTimestamp");
         assert_eq!(serde_json::to_value(&state).unwrap(), expected);
         let unfilled = r#"{"revision": "web-5d4f", "lastContainerStatuses": null}"#;
-        let state_before_images = UpdateState::of(&pod(unfilled)).unwrap().unwrap();
-        assert!(state_before_images.last_container_statuses.is_empty());
+        let empty = UpdateState::of(&pod(unfilled)).unwrap().unwrap();
+        assert!(empty.last_container_statuses.is_empty());
         let mut without = state.clone();
         without.wait_with(state.waiting(), vec!["app".to_owned()]);
         assert_eq!(without, state);
