@@ -19,6 +19,7 @@ mod certificate;
 mod identity;
 
 pub use authenticator::Authenticator;
+pub(crate) use authenticator::MAX_CONCURRENT_REVIEWS;
 pub use authorizer::{Access, Authorizer};
 pub use certificate::{CertificateUser, InvalidCertificateUser};
 pub use identity::Identity;

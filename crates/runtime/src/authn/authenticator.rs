@@ -23,7 +23,7 @@ const FAILED_TTL: Duration = Duration::from_millis(250);
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 const CAPACITY: usize = 4096;
 /// Reviews at the same time.
-const MAX_CONCURRENT_REVIEWS: usize = 32;
+pub(crate) const MAX_CONCURRENT_REVIEWS: usize = 32;
 
 /// The result of reviewing a token.
 #[derive(Clone, Debug)]
@@ -92,16 +92,7 @@ impl Authenticator {
         if let Some(token) = bearer_token(headers)? {
             return self.review(token).await;
         }
-        match extensions.get::<Arc<CertificateUser>>() {
-            Some(user) if user.has_expired() => Err(Status::unauthenticated(
-                "the client certificate of this connection has expired; connect with a new one",
-            )),
-            Some(user) => Ok(Arc::new(user.identity.clone())),
-            None => Err(Status::unauthenticated(
-                "the request has no credentials; send a Kubernetes token as the metadata \
-                 `authorization: Bearer <token>`, or connect with a client certificate of an authority that this server trusts",
-            )),
-        }
+        of_certificate(extensions)
     }
 
     /// Returns the caller if the API server need not be asked: the token was accepted a short time ago, or there is a
@@ -113,8 +104,7 @@ impl Authenticator {
                 TokenVerdict::Invalid(_) | TokenVerdict::Failed(_) => None,
             };
         }
-        let user = extensions.get::<Arc<CertificateUser>>().filter(|user| !user.has_expired())?;
-        Some(Arc::new(user.identity.clone()))
+        of_certificate(extensions).ok()
     }
 
     async fn review(&self, token: &str) -> Result<Arc<Identity>, Status> {
@@ -163,6 +153,20 @@ impl Authenticator {
         let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
         let answer = self.reviews.create(&PostParams::default(), &review).await?;
         Ok(verdict_of(answer.status.unwrap_or_default(), audience))
+    }
+}
+
+/// Returns the user of the connection's client certificate.
+fn of_certificate(extensions: &Extensions) -> Result<Arc<Identity>, Status> {
+    match extensions.get::<Arc<CertificateUser>>() {
+        Some(user) if user.has_expired() => Err(Status::unauthenticated(
+            "the client certificate of this connection has expired; connect with a new one",
+        )),
+        Some(user) => Ok(Arc::new(user.identity.clone())),
+        None => Err(Status::unauthenticated(
+            "the request has no credentials; send a Kubernetes token as the metadata \
+             `authorization: Bearer <token>`, or connect with a client certificate of an authority that this server trusts",
+        )),
     }
 }
 

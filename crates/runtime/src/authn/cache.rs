@@ -27,6 +27,12 @@ struct CachedAnswer<V> {
     until: Instant,
 }
 
+impl<V> CachedAnswer<V> {
+    fn is_good(&self) -> bool {
+        Instant::now() < self.until
+    }
+}
+
 impl<K: Clone + Eq + Hash, V: Clone> AnswerCache<K, V> {
     pub(super) fn new(capacity: usize) -> Self {
         Self { slots: Mutex::default(), capacity }
@@ -36,7 +42,7 @@ impl<K: Clone + Eq + Hash, V: Clone> AnswerCache<K, V> {
     pub(super) async fn get_or_ask(&self, key: K, ask: impl Future<Output = (V, Duration)>) -> V {
         let slot = self.slot(key);
         let mut held = slot.answer.lock().await;
-        if let Some(answer) = held.as_ref().filter(|answer| Instant::now() < answer.until) {
+        if let Some(answer) = held.as_ref().filter(|answer| answer.is_good()) {
             return answer.value.clone();
         }
         let (value, good_for) = ask.await;
@@ -48,7 +54,7 @@ impl<K: Clone + Eq + Hash, V: Clone> AnswerCache<K, V> {
     pub(super) fn get(&self, key: &K) -> Option<V> {
         let slot = self.slots.lock().get(key).map(Arc::clone)?;
         let held = slot.answer.try_lock().ok()?;
-        held.as_ref().filter(|answer| Instant::now() < answer.until).map(|answer| answer.value.clone())
+        held.as_ref().filter(|answer| answer.is_good()).map(|answer| answer.value.clone())
     }
 
     fn slot(&self, key: K) -> Arc<CacheSlot<V>> {
@@ -67,9 +73,9 @@ impl<K: Clone + Eq + Hash, V: Clone> AnswerCache<K, V> {
 
 /// Removes the expired answers; if there are none, the older half. A caller that is still asking keeps its slot alive.
 fn make_room<K: Clone + Eq + Hash, V>(slots: &mut HashMap<K, Arc<CacheSlot<V>>>) {
-    let (before, now) = (slots.len(), Instant::now());
+    let before = slots.len();
     let is_good = |slot: &CacheSlot<V>| {
-        slot.answer.try_lock().map_or(true, |held| held.as_ref().is_some_and(|answer| now < answer.until))
+        slot.answer.try_lock().map_or(true, |held| held.as_ref().is_some_and(CachedAnswer::is_good))
     };
     slots.retain(|_, slot| is_good(slot));
     if slots.len() == before {

@@ -6,17 +6,18 @@ use std::sync::Arc;
 use hyper::Request;
 use tonic::Status;
 
-use crate::authn::{Authenticator, Identity};
+use crate::authn::{Authenticator, Identity, MAX_CONCURRENT_REVIEWS};
 use crate::connections::{ConnectionProof, FairTurns, PeerPlace, PeerPlaces};
 
 use super::limits::GrpcLimits;
 
 /// The services that need no credentials, because their content is public.
 const OPEN_SERVICES: [&str; 2] = ["grpc.health.v1.Health", "grpc.reflection.v1.ServerReflection"];
-/// Callers that are authenticated at the same time on unproven connections, and on proven ones. Together they are as many as
-/// the TokenReviews that an [`Authenticator`] has under way, so that neither waits for the other.
+/// Callers that are authenticated at the same time on unproven connections.
 const CONCURRENT_CALLERS: usize = 24;
-const CONCURRENT_PROVEN: usize = 8;
+/// The same on proven connections: the other TokenReviews that an [`Authenticator`] has under way, so that neither waits for the
+/// other.
+const CONCURRENT_PROVEN: usize = MAX_CONCURRENT_REVIEWS - CONCURRENT_CALLERS;
 
 /// Lets requests in by their head. Peers take turns, so a peer that sends many wrong tokens delays only itself.
 pub(super) struct Entrance {
