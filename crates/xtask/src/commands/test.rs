@@ -53,25 +53,26 @@ impl Test {
         let beside = [&["--test", BESIDE.1], &filter[..]].concat();
         let mut beside_lines = Vec::new();
         let mut report = TestReport::default();
-        let statuses = tokio::try_join!(
-            read_lines(cargo_test(&most), |line| {
-                println!("{line}");
-                report.line(&line);
-            }),
-            read_lines(cargo_test(&beside), |line| beside_lines.push(line)),
-        )?;
-        for line in beside_lines {
+        let mut tell = |line: String| {
             println!("{line}");
             report.line(&line);
-        }
+        };
+        let (most, beside) = tokio::try_join!(
+            read_lines(cargo_test(&most), &mut tell),
+            read_lines(cargo_test(&beside), |line| beside_lines.push(line)),
+        )?;
+        beside_lines.into_iter().for_each(tell);
         println!("\n{report}");
-        if statuses.0.success() && statuses.1.success() {
+        let Some(status) = [most, beside].into_iter().find(|status| !status.success()) else {
             // A misspelled filter must not look like a success.
             ensure!(!report.is_empty(), "no test name contains {:?}", self.filter.unwrap_or_default());
             return Ok(ExitCode::SUCCESS);
-        }
+        };
         // Without this, the summary would say "0 failed".
-        ensure!(report.has_failed(), "cargo test has failed: a test program crashed; see the messages above");
+        ensure!(
+            report.has_failed(),
+            "cargo test ended with {status}: a test program crashed; see the messages above"
+        );
         Ok(ExitCode::FAILURE)
     }
 }
