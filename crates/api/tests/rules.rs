@@ -237,6 +237,10 @@ fn invalid_rules_are_rejected_with_the_field() {
         ),
         (webhook(json!({"parameters": [{"key": "a"}]})), "webhook.parameters[0]: either value or valueFrom"),
         (
+            webhook(json!({"parameters": [{"key": "a", "value": "x".repeat(65_536)}]})),
+            "webhook.parameters: the keys and fixed values have more than 65536 bytes together",
+        ),
+        (
             webhook(
                 json!({"parameters": [{"key": "a", "valueFrom": {"fieldRef": {"fieldPath": "spec.containers[0].image"}}}]}),
             ),

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::metrics::RuleMetrics;
 use super::state::RuleCache;
-use super::worker::{OwnerReplicas, ReadBarrier, RuleWebhooks, TerminatingRules};
+use super::worker::{OutsidePods, OwnerReplicas, ReadBarrier, RuleWebhooks, TerminatingRules};
 
 /// The state that the tasks of this crate share.
 pub(crate) struct RuleContext {
@@ -23,6 +23,7 @@ pub(crate) struct RuleContext {
     pub(crate) cache: Arc<Mutex<RuleCache>>,
     pub(crate) barrier: ReadBarrier,
     pub(crate) owners: OwnerReplicas,
+    pub(crate) outside_pods: OutsidePods,
     pub(crate) webhooks: RuleWebhooks,
     pub(crate) terminating: TerminatingRules,
     /// The pods to reconcile again.

@@ -23,9 +23,9 @@
 //! - Before a controller decides with grants that another controller wrote, it reads the pods (`worker::pod_catch_up`).
 //! - The status of a PodTransitionRule is written at most once a second, only when it changes, and stays below 256 KiB.
 //! - The state of a namespace is dropped when its last PodTransitionRule is gone.
-//! - Nothing polls: decisions follow events, and failed requests are retried with growing delays. The exception are owners
-//!   with missing replicas beyond the 200 that are watched, and owners whose last pod has just gone: the decisions that
-//!   depend on them are made again after 30 s.
+//! - Nothing polls: decisions follow events, and failed requests are retried with growing delays. The exception are
+//!   decisions that depend on missing replicas: they are made again after 30 s, because pods that are not opted in are
+//!   not watched, nor are owners beyond 200.
 #![forbid(unsafe_code)]
 
 mod context;

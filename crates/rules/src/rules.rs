@@ -19,7 +19,8 @@ use super::context::RuleContext;
 use super::observers::RuleObservers;
 use super::state::{PodRules, RuleCache, other_checks, refusal_text};
 use super::worker::{
-    OwnerReplicas, ReadBarrier, RuleWebhooks, TerminatingRules, follow_owners, follow_rules, rules_are_known,
+    OutsidePods, OwnerReplicas, ReadBarrier, RuleWebhooks, TerminatingRules, follow_owners, follow_rules,
+    rules_are_known,
 };
 
 /// The PodTransitionRules of the cluster. Clones share them.
@@ -54,6 +55,7 @@ impl Rules {
             cache,
             barrier: ReadBarrier::default(),
             owners: OwnerReplicas::new(client.clone()),
+            outside_pods: OutsidePods::new(client.clone()),
             webhooks,
             terminating: TerminatingRules::default(),
             client,

@@ -11,6 +11,7 @@ mod request_report;
 mod rule_cache;
 mod rule_record;
 mod rule_status;
+mod unstored_statuses;
 mod webhook_states;
 
 #[cfg(test)]

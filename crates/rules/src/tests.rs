@@ -4,11 +4,13 @@ mod api_server;
 mod leader;
 mod many_requests;
 mod namespaces;
+mod outside_pods;
 mod owners;
 mod reports;
 mod results;
 mod statuses;
 mod terminating;
+mod unstored;
 mod webhooks;
 
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};

@@ -10,8 +10,8 @@
 //! # Guarantees
 //! - An answer counts only for the check requests that the call was about.
 //! - Tasks continue after a restart, from the status that [`WebhookDrivers::consult`] returned to be stored.
-//! - A webhook can only delay its own rule: the size of answers, the duration and number of calls, and the number of
-//!   tasks are bounded. Namespaces share the calls fairly.
+//! - A webhook can only delay its own rule: the size of requests and answers, the duration and number of calls, and the
+//!   number of tasks are bounded. Namespaces share the calls fairly.
 //! - A rule does not lead to addresses that only Podward can reach, and its author does not learn what is there: no
 //!   answer, except for the fields of the protocol, gets into a text, and one text stands for all the reasons why there
 //!   is no answer. The reason is in the log.

@@ -4,6 +4,7 @@ mod consult_webhooks;
 mod decision;
 mod missing_replicas;
 mod namespace_worker;
+mod outside_pods;
 mod owner_replicas;
 mod pod_catch_up;
 mod publish;
@@ -17,6 +18,7 @@ mod snapshot;
 mod status_write;
 mod terminating_rules;
 
+pub(crate) use outside_pods::OutsidePods;
 pub(crate) use owner_replicas::OwnerReplicas;
 pub(crate) use read_barrier::ReadBarrier;
 pub(crate) use rule_lookup::rules_are_known;

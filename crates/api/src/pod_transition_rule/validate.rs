@@ -17,6 +17,9 @@ use crate::selector::compile;
 use crate::text::excerpt;
 
 const MAX_PARAMETERS: usize = 128;
+/// A request to a webhook contains the keys and the fixed values of its parameters for each pod, and has at most a
+/// megabyte.
+const MAX_FIXED_BYTES: usize = 64 * 1024;
 const MAX_INTERVAL: i64 = 86_400;
 const MAX_TIMEOUT: i64 = 604_800;
 /// The name of a pod's annotation contains the name of the object, and its length is limited to this number of bytes.
@@ -266,6 +269,12 @@ fn check_webhook(findings: &mut RuleFindings, field: &str, webhook: &TransitionR
     if webhook.parameters.len() > MAX_PARAMETERS {
         findings
             .error(format!("{field}.parameters"), format!("contains more than {MAX_PARAMETERS} parameters"));
+    }
+    let fixed: usize =
+        webhook.parameters.iter().map(|parameter| parameter.key.len() + parameter.value.len()).sum();
+    if fixed > MAX_FIXED_BYTES {
+        let problem = format!("the keys and fixed values have more than {MAX_FIXED_BYTES} bytes together");
+        findings.error(format!("{field}.parameters"), problem);
     }
     let mut keys = BTreeSet::new();
     for (index, parameter) in webhook.parameters.iter().take(MAX_PARAMETERS).enumerate() {

@@ -16,8 +16,9 @@ pub struct RuleBudget<'a> {
     pub set: &'a RuleSet,
     /// The stored grants.
     pub stored_grants: &'a Grants,
-    /// The number of missing pods: for each owner of a selected pod, also of one that is being deleted, its replicas less
-    /// its pods, at least 0. And the selected pods without such an owner that are being deleted.
+    /// The number of missing pods: for each owner of a selected pod, also of one that is being deleted, its replicas
+    /// less its pods, at least 0. Its pods that are not opted in count while they are Ready. And the selected pods
+    /// without such an owner that are being deleted.
     pub missing: u32,
     /// True if the pods were read after the last write of the grants, or this process wrote them. Otherwise nothing is
     /// granted or dropped.

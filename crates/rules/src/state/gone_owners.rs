@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::observed_pod::ObservedPod;
 
-/// A decision that depends on an owner that is not watched, or on one without pods, is made again after this time.
+/// A decision that depends on missing replicas is made again after this time.
 pub(crate) const OWNER_RECHECK_DELAY: Duration = Duration::from_secs(if cfg!(test) { 2 } else { 30 });
 
 /// The owners of selected pods that have gone. A StatefulSet creates a pod only after the previous one is gone. In between

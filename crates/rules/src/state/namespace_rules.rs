@@ -12,6 +12,7 @@ use super::gone_owners::GoneOwners;
 use super::observed_pod::ObservedPod;
 use super::request_report::{RequestReport, RequestReports};
 use super::rule_record::RuleRecord;
+use super::unstored_statuses::UnstoredStatuses;
 
 /// Identifies an answer of a webhook: rule set, rule, pod UID and check request.
 pub(crate) type AnswerKey = (String, String, String, CheckRequest);
@@ -69,8 +70,9 @@ pub(crate) struct NamespaceRules {
     pub(crate) reports: HashMap<String, RequestReports>,
     pub(crate) answers: HashMap<AnswerKey, KnownAnswer>,
     pub(crate) gone_owners: GoneOwners,
-    /// Why the last decision could not be made or stored; `None` if it was.
+    /// Why the last decision could not be made; `None` if it was.
     pub(crate) error: Option<String>,
+    pub(crate) unstored: UnstoredStatuses,
     /// Notified when a decision may have changed.
     pub(crate) changed: Arc<Notify>,
     pub(crate) changed_sets: ChangedSets,

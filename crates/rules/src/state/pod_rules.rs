@@ -217,11 +217,16 @@ fn result_of(
             continue;
         }
         let known = last.into_iter().flatten().find(|refusal| &refusal.rule_name == name);
+        let without_budgets =
+            |error: &str| RuleRefusal::new(name, format!("waits until budgets can be kept: {error}"));
         let waits = || match &rules.error {
             None => RuleRefusal::new(name, "waits for its turn"),
-            Some(error) => RuleRefusal::new(name, format!("waits until budgets can be kept: {error}")),
+            Some(error) => without_budgets(error),
         };
-        result.refusals.push(known.cloned().unwrap_or_else(waits));
+        result.refusals.push(match rules.unstored.error(&set.name) {
+            Some(error) => without_budgets(error),
+            None => known.cloned().unwrap_or_else(waits),
+        });
     }
     Some(result)
 }

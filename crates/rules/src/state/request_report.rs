@@ -20,6 +20,8 @@ pub(crate) struct RequestReport {
     pub(crate) reported_to_operators: BTreeSet<String>,
     /// True if the operation must make the request again.
     pub(crate) renew: bool,
+    /// True if the status of a rule set that selects the pod can't be written. That is the reason to show then.
+    pub(crate) held: bool,
 }
 
 impl RequestReport {
@@ -30,6 +32,7 @@ impl RequestReport {
         self.fingerprints == other.fingerprints
             && self.reported_to_operators == other.reported_to_operators
             && self.renew == other.renew
+            && self.held == other.held
     }
 }
 
@@ -39,7 +42,7 @@ pub(crate) struct RefusalFingerprint {
     pub(crate) set: String,
     pub(crate) rule: String,
     pub(crate) cause: RefusalCause,
-    /// The fingerprint of the webhook's reason; `None` if the rule has no webhook, or it has not been called.
+    /// The fingerprint of the webhook's reason; `None` if the rule has no webhook, or it has not answered.
     pub(crate) webhook: Option<WebhookFingerprint>,
     /// The reason, if the cause does not say what it is.
     pub(crate) reason: Option<String>,

@@ -55,6 +55,7 @@ impl RuleCache {
         self.index.remove(namespace, name);
         let Some(rules) = self.namespaces.get_mut(namespace) else { return };
         rules.records.remove(name);
+        rules.unstored.remove(name);
         rules.mark_all_changed();
         rules.reselect(name, None);
     }
@@ -188,7 +189,8 @@ impl RuleCache {
         }
     }
 
-    /// Stores the results of a pod's checks other than rules.
+    /// Stores the results of a pod's checks other than rules. Does nothing if the pod is gone: a reconciliation may end
+    /// after that.
     pub(crate) fn set_other_checks(
         &mut self,
         pod: &PodKey,
@@ -196,11 +198,12 @@ impl RuleCache {
         results: HashMap<CheckRequest, OtherChecks>,
     ) {
         let Some(rules) = self.namespaces.get_mut(&pod.namespace) else { return };
+        let Some(observed) = rules.pods.get(uid) else { return };
         if results.is_empty() {
             rules.others.remove(uid);
         } else if rules.others.get(uid) != Some(&results) {
+            let sets = observed.sets.clone();
             rules.others.insert(uid.to_owned(), results);
-            let sets = rules.pods.get(uid).map(|observed| observed.sets.clone()).unwrap_or_default();
             rules.mark_changed(&sets);
         }
     }

@@ -13,6 +13,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
+use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -42,7 +43,11 @@ struct Inner {
     hasty: Vec<String>,
     /// A rule object that another writer changes before each write of its status, and how many times.
     disturbed: (String, usize),
+    /// A rule object whose status can't be written.
+    denied: Option<String>,
     pod_lists: usize,
+    /// Of pods that are not opted in.
+    outside_lists: usize,
     /// Of one namespace.
     rule_lists: usize,
     rule_watches: usize,
@@ -104,6 +109,17 @@ impl ApiServer {
         self.inner.lock().disturbed.1
     }
 
+    /// Denies the writes of the status of this rule object.
+    pub(super) fn deny_status(&self, name: Option<&str>) {
+        self.inner.lock().denied = name.map(ToOwned::to_owned);
+    }
+
+    /// Returns how many lists of pods that are not opted in have been requested.
+    pub(super) fn outside_lists(&self) -> usize {
+        self.inner.lock().outside_lists
+    }
+
+    /// Returns how many lists of pods that are opted in have been requested.
     pub(super) fn pod_lists(&self) -> usize {
         self.inner.lock().pod_lists
     }
@@ -203,11 +219,13 @@ impl ApiServer {
         pods.map(|(at, _, event, object)| (*at, *event, object.clone())).collect()
     }
 
-    fn list(&self, kind: Kind, name: Option<&str>) -> Answer {
+    /// `opted_in` is `None` for pods of both kinds.
+    fn list(&self, kind: Kind, name: Option<&str>, opted_in: Option<bool>) -> Answer {
         let inner = self.inner.lock();
         let items: Vec<Value> = present(&inner.log, kind)
             .into_iter()
             .filter(|object| name.is_none_or(|name| object["metadata"]["name"] == name))
+            .filter(|object| opted_in.is_none_or(|opted_in| is_opted_in(object) == opted_in))
             .collect();
         json_answer(&json!({
             "apiVersion": "v1", "kind": "List",
@@ -269,11 +287,17 @@ impl ApiServer {
                     return failure(StatusCode::FORBIDDEN, "Forbidden");
                 }
                 let is_of_namespace = path.contains(&"namespaces");
+                let opted_in = match () {
+                    () if query.contains("control%3Dtrue") => Some(true),
+                    () if query.contains("control%21%3Dtrue") => Some(false),
+                    () => None,
+                };
                 let mut inner = self.inner.lock();
-                inner.pod_lists += usize::from(kind == Kind::Pods);
+                inner.pod_lists += usize::from(opted_in == Some(true));
+                inner.outside_lists += usize::from(opted_in == Some(false));
                 inner.rule_lists += usize::from(kind == Kind::Rules && is_of_namespace);
                 drop(inner);
-                self.list(kind, field)
+                self.list(kind, field, opted_in)
             }
             (Method::GET, [.., name]) => match self.get(kind, name) {
                 Some(object) => json_answer(&object),
@@ -282,6 +306,9 @@ impl ApiServer {
             (Method::PATCH, [.., "podtransitionrules", name]) => self.patch_rule(name, &body),
             (Method::PATCH, [.., "podtransitionrules", name, "status"]) => {
                 let patch: Value = serde_json::from_slice(&body).unwrap();
+                if self.inner.lock().denied.as_deref() == Some(*name) {
+                    return failure(StatusCode::FORBIDDEN, "Forbidden");
+                }
                 self.disturb_now(name);
                 let Some(mut object) = self.get(kind, name) else {
                     return failure(StatusCode::NOT_FOUND, "NotFound");
@@ -343,6 +370,11 @@ impl ApiServer {
         }
         json_answer(&stored)
     }
+}
+
+/// True if the watch of pods delivers this one.
+pub(super) fn is_opted_in(pod: &Value) -> bool {
+    pod["metadata"]["labels"][CONTROL_LABEL] == CONTROL_VALUE
 }
 
 fn has_finalizers(object: &Value) -> bool {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{RuleMetrics, RuleObservers, Rules};
-use super::api_server::{ApiServer, Kind};
+use super::api_server::{ApiServer, Kind, is_opted_in};
 use podward_kube_util::CachedPod;
 use podward_kube_util::now;
 use podward_kube_util::{EventMetrics, Events};
@@ -63,6 +63,7 @@ impl Leader {
         let mut listed: BTreeMap<String, CachedPod> = BTreeMap::new();
         for (version, event, object) in events {
             leader.seen = version;
+            let event = if is_opted_in(&object) { event } else { "DELETED" };
             let pod: CachedPod = serde_json::from_value(object).unwrap();
             match event {
                 "DELETED" => drop(listed.remove(&pod.key().name)),
@@ -89,6 +90,7 @@ impl Leader {
     pub(super) fn follow(&mut self) {
         for (version, event, object) in self.server.pods_since(self.seen) {
             self.seen = version;
+            let event = if is_opted_in(&object) { event } else { "DELETED" };
             let pod: CachedPod = serde_json::from_value(object).unwrap();
             self.take(if event == "DELETED" { Event::Delete(pod) } else { Event::Apply(pod) });
         }

@@ -1,8 +1,11 @@
 //! The state of namespaces follows their PodTransitionRules and pods.
 
+use std::collections::HashMap;
+
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::Event;
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
+use podward_core::rules::{OtherChecks, check_requests};
 use serde_json::{Value, json};
 
 use super::super::state::{RuleCache, RuleRecord};
@@ -127,6 +130,27 @@ fn a_namespace_is_dropped_after_its_results_are_published() {
     assert_eq!(cache.namespaces["shop"].pods.len(), 2);
 }
 
+/// A reconciliation can end after its pod is gone. A pod that no rule set selects may be selected later.
+#[test]
+fn the_results_of_other_checks_are_kept_while_their_pod_exists() {
+    let pods = pods(&[("a", &[("requests", ""), ("tier", "back")])]);
+    let mut cache = RuleCache::default();
+    cache.relist_pods(&pods);
+    cache.put(record("web", 1, json!({"tier": "front"})), &pods, true);
+    let pod = cache.namespaces["shop"].pods["a"].pod.clone();
+    let request = check_requests(pod.labels()).remove(0);
+    let set = |cache: &mut RuleCache| {
+        let results = HashMap::from([(request.clone(), OtherChecks::Agree)]);
+        cache.set_other_checks(&pod.key(), pod.uid(), results);
+    };
+    set(&mut cache);
+    cache.put(record("web", 2, json!({"tier": "back"})), &pods, true);
+    assert_eq!(cache.namespaces["shop"].others("a", &request), OtherChecks::Agree, "it is selected now");
+    cache.pod_deleted(&pod);
+    set(&mut cache);
+    assert!(cache.namespaces["shop"].others.is_empty(), "it is gone");
+}
+
 /// The response of a write for a deleted rule can arrive after a rule of the same name was created.
 #[test]
 fn only_the_watch_replaces_a_rule_by_another_one_of_its_name() {
@@ -180,7 +204,8 @@ async fn a_recreated_rule_waits_for_the_watch() {
     server.finish(&served);
     let error = |leader: &Leader| {
         let cache = leader.rules.context.cache.lock();
-        cache.namespaces.get("shop").and_then(|rules| rules.error.clone())
+        let rules = cache.namespaces.get("shop");
+        rules.and_then(|rules| rules.unstored.error("web").map(ToOwned::to_owned))
     };
     leader.until("the decision fails", |leader| error(leader).is_some()).await;
     assert_eq!(error(&leader).as_deref(), Some("PodTransitionRule web is gone"));

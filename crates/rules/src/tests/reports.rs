@@ -39,3 +39,11 @@ fn that_operators_get_the_refusal_is_news() {
     let reported = RequestReport { reported_to_operators: ["web".to_owned()].into(), ..held.clone() };
     assert!(!held.is_like(&reported) && reported.is_like(&reported.clone()));
 }
+
+/// The pod shows another reason then.
+#[test]
+fn that_the_status_cannot_be_written_is_news() {
+    let before = report(RuleRefusal::new("rule", "no"), None);
+    let held = RequestReport { held: true, ..before.clone() };
+    assert!(!before.is_like(&held) && !held.is_like(&before));
+}

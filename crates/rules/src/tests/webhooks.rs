@@ -1,8 +1,13 @@
 //! Rules that have, or had, a webhook.
 
+use futures::FutureExt;
+use podward_core::keys::Stage;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
 
-use super::api_server::ApiServer;
+use super::api_server::{ApiServer, Kind};
+use super::is_out;
 use super::leader::Leader;
 
 /// Returns a rule set with one rule, whose `check` is `settings`.
@@ -23,5 +28,49 @@ async fn a_webhook_that_is_taken_from_a_rule_is_not_called_any_more() {
     leader.until("the webhook is called", |leader| leader.rules.context.webhooks.count() == 1).await;
     server.rule("web", with("labelCheck", json!({"requires": {"matchLabels": {"ready": "yes"}}})));
     leader.until("it is not called any more", |leader| leader.rules.context.webhooks.count() == 0).await;
+    leader.end().await;
+}
+
+/// It has not refused. If the pod had to make its request again, another pod could get its room, and it would be
+/// written for nothing.
+#[tokio::test]
+async fn a_pod_keeps_its_grant_while_the_webhook_has_not_answered_a_new_leader() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let server = ApiServer::new();
+    server.pods(1, 1);
+    let rules = json!([
+        {"name": "budget", "availablePolicy": {"maxUnavailableValue": 1}},
+        {"name": "outside", "webhook": {"clientConfig": {"url": url}, "failurePolicy": "Fail"}},
+    ]);
+    server.rule("web", json!({"selector": {"matchLabels": {"app": "web"}}, "rules": rules}));
+    server.begin("web-0");
+    let request = server.labels("web-0")[&Stage::PreCheck.key("a")].clone();
+    let mut rule = server.get(Kind::Rules, "web").unwrap();
+    let uid = &server.get(Kind::Pods, "web-0").unwrap()["metadata"]["uid"];
+    let grant =
+        json!({"pod": "web-0", "uid": uid, "stage": "PreCheck", "operation": "a", "askedAt": request});
+    rule["status"] = json!({"holder": "zero", "grants": [grant]});
+    server.store(Kind::Rules, rule, None).unwrap();
+    let mut leader = Leader::start(&server, "one");
+    let mut calls = Vec::new();
+    leader
+        .until("the webhook is called", |_| {
+            calls.extend(listener.accept().now_or_never());
+            !calls.is_empty()
+        })
+        .await;
+    let (mut call, _) = calls.remove(0).unwrap();
+    let mut decisions = 0;
+    leader
+        .until("that is decided about", |leader| {
+            let is_known = leader.reconcile("web-0").contains("its webhook has not answered yet");
+            decisions = if is_known { decisions + 1 } else { 0 };
+            decisions == 50
+        })
+        .await;
+    assert_eq!(server.labels("web-0")[&Stage::PreCheck.key("a")], request);
+    call.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 17\r\n\r\n{\"success\": true}").await.unwrap();
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
     leader.end().await;
 }

@@ -16,6 +16,7 @@ use podward_kube_util::now;
 use podward_runtime::address_policy::GuardedDialer;
 use podward_runtime::retry;
 use podward_traces::RuleWebhookCall;
+use serde_json::Value;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -24,14 +25,16 @@ use super::failure_throttle::FailureThrottle;
 use super::machine::{
     NextCalls, RETRY, WaitingPod, WebhookCall, WebhookMachine, WebhookSettings, WebhookVerdict,
 };
-use super::observers::{PodReader, WebhookObservers};
+use super::observers::{PodReads, WebhookObservers};
 use super::outcome::RuleWebhookOutcome;
 use super::rule_id::WebhookRuleId;
 use super::target::WebhookTarget;
-use super::wire::{PollAnswer, PostAnswer, WebhookFailure, WebhookRequest, WebhookResource, trace_id};
+use super::wire::{
+    AddedPod, MAX_REQUEST, PollAnswer, PostAnswer, RequestBody, WebhookFailure, resource_json, trace_id,
+};
 
-/// Pods that are read at the same time.
-const MAX_CONCURRENT_READS: usize = 16;
+/// Pods that are read at the same time for one call. A pod can have more than a megabyte.
+const MAX_CONCURRENT_READS: usize = 4;
 /// The longest sleep. After it the time is read again, because the clock may have been set.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
@@ -40,7 +43,7 @@ pub(super) struct WebhookDriver {
     id: WebhookRuleId,
     state: Mutex<DriverState>,
     changed: Notify,
-    pods: Arc<dyn PodReader>,
+    pods: Arc<PodReads>,
     observers: WebhookObservers,
     dialer: GuardedDialer,
     slots: CallSlots,
@@ -54,9 +57,12 @@ struct DriverState {
     failures: FailureThrottle,
 }
 
+/// The names of pods that were not sent. With a text if they fit into no request.
+type UnsentPods = BTreeMap<String, Option<String>>;
+
 /// A call that has ended.
 enum CompletedCall {
-    Post { number: u64, trace: String, answer: Result<PostAnswer, WebhookFailure> },
+    Post { number: u64, trace: String, unsent: UnsentPods, answer: Result<PostAnswer, WebhookFailure> },
     Poll { number: u64, answer: Result<PollAnswer, WebhookFailure> },
 }
 
@@ -84,7 +90,7 @@ impl WebhookDriver {
     pub(super) fn new(
         id: WebhookRuleId,
         machine: WebhookMachine,
-        pods: Arc<dyn PodReader>,
+        pods: Arc<PodReads>,
         observers: WebhookObservers,
         dialer: GuardedDialer,
         slots: CallSlots,
@@ -158,8 +164,9 @@ impl WebhookDriver {
         let policy_to_report = {
             let mut state = self.state.lock();
             match call {
-                CompletedCall::Post { number, trace, answer } => {
+                CompletedCall::Post { number, trace, unsent, answer } => {
                     let delay_after = |failures| retry::delay_after(RETRY, failures);
+                    state.machine.leave_out(number, &unsent, now());
                     state.machine.post_answered(number, &trace, answer, now(), delay_after);
                 }
                 CompletedCall::Poll { number, answer } => state.machine.poll_answered(number, answer, now()),
@@ -182,9 +189,9 @@ impl WebhookDriver {
     async fn call(&self, call: WebhookCall, target: Arc<WebhookTarget>) -> CompletedCall {
         match call {
             WebhookCall::Post { number, pods } => {
-                let trace = trace_id();
-                let answer = self.post(&target, &trace, &pods).await;
-                CompletedCall::Post { number, trace, answer }
+                let (trace, mut unsent) = (trace_id(), UnsentPods::new());
+                let answer = self.post(&target, &trace, &pods, &mut unsent).await;
+                CompletedCall::Post { number, trace, unsent, answer }
             }
             WebhookCall::Poll { number, task } => {
                 CompletedCall::Poll { number, answer: self.poll(&target, &task).await }
@@ -192,25 +199,20 @@ impl WebhookDriver {
         }
     }
 
+    /// Sends the first of `pods` that fit into a request. Adds the others to `unsent`.
     async fn post(
         &self,
         target: &WebhookTarget,
         trace: &str,
         pods: &[WaitingPod],
+        unsent: &mut UnsentPods,
     ) -> Result<PostAnswer, WebhookFailure> {
         let endpoint = target.post.as_ref().map_err(Clone::clone)?;
         // Before the request is put together: the requests of calls that wait would need much memory.
         let _slot = self.slots.take(&self.id.namespace, endpoint.url()).await;
-        let resources = self.resources(&target.webhook.parameters, pods).await?;
-        let request = WebhookRequest {
-            trace_id: trace,
-            rule_name: &self.id.rule,
-            stage: target.stage.as_deref(),
-            resources,
-        };
-        let body = serde_json::to_vec(&request)
-            .map_err(|error| WebhookFailure::Local(format!("could not write the request: {error}")))?;
-        let operations: Vec<_> = pods.iter().map(|pod| (pod.uid.as_str(), pod.operation.as_str())).collect();
+        let body = self.request(target, trace, pods, unsent).await?;
+        let sent = pods.iter().filter(|pod| !unsent.contains_key(&pod.name));
+        let operations: Vec<_> = sent.map(|pod| (pod.uid.as_str(), pod.operation.as_str())).collect();
         let span = self.observers.traces.webhook_call(&RuleWebhookCall {
             rule: format!("{}/{}", self.id.object, self.id.rule),
             host: endpoint.url().host(),
@@ -247,34 +249,63 @@ impl WebhookDriver {
         self.timed(began, endpoint.poll(&poll.raw_query_key, task).await)?.read(PollAnswer::read)
     }
 
-    /// Returns the pods with their parameters.
-    async fn resources<'a>(
-        &'a self,
-        parameters: &'a [Parameter],
-        pods: &'a [WaitingPod],
-    ) -> Result<Vec<WebhookResource<'a>>, WebhookFailure> {
-        let reads: Vec<_> = pods.iter().map(|pod| self.resource(parameters, pod).boxed()).collect();
-        stream::iter(reads).buffered(MAX_CONCURRENT_READS).try_collect().await
+    /// Returns a request with the first of `pods` that fit, and adds the others to `unsent`.
+    async fn request(
+        &self,
+        target: &WebhookTarget,
+        trace: &str,
+        pods: &[WaitingPod],
+        unsent: &mut UnsentPods,
+    ) -> Result<Vec<u8>, WebhookFailure> {
+        let mut body = RequestBody::new(trace, &self.id.rule, target.stage.as_deref()).map_err(unwritten)?;
+        let parameters = &target.webhook.parameters;
+        let resources: Vec<_> = pods.iter().map(|pod| self.resource(parameters, pod).boxed()).collect();
+        let mut resources = stream::iter(resources).buffered(MAX_CONCURRENT_READS);
+        for (place, pod) in pods.iter().enumerate() {
+            let Some(resource) = resources.try_next().await? else { break };
+            match resource.map_or(AddedPod::TooLarge, |resource| body.add(&resource)) {
+                AddedPod::Added => {}
+                AddedPod::TooLarge => {
+                    let text = format!(
+                        "the parameters of pod {} have more than {MAX_REQUEST} bytes, the limit of a request; let the \
+                         rule's parameters name smaller fields, such as one annotation",
+                        pod.name
+                    );
+                    unsent.insert(pod.name.clone(), Some(text));
+                }
+                AddedPod::NoRoom => {
+                    unsent.extend(pods[place..].iter().map(|pod| (pod.name.clone(), None)));
+                    break;
+                }
+            }
+        }
+        match body.is_empty() {
+            true => Err(WebhookFailure::Local("no pod that waits fits into a request".to_owned())),
+            false => Ok(body.finish()),
+        }
     }
 
-    /// Returns a pod with its parameters. The parameters of a pod that is gone have no values; it is not sent again.
-    async fn resource<'a>(
+    /// Returns the JSON of a pod with its parameters; `None` if it is too large. The parameters of a pod that is gone
+    /// have no values; it is not sent again.
+    async fn resource(
         &self,
-        parameters: &'a [Parameter],
-        waiting: &'a WaitingPod,
-    ) -> Result<WebhookResource<'a>, WebhookFailure> {
+        parameters: &[Parameter],
+        waiting: &WaitingPod,
+    ) -> Result<Option<Vec<u8>>, WebhookFailure> {
         let (namespace, name) = (&self.id.namespace, &waiting.name);
-        let pod = match parameters.iter().any(Parameter::reads_pod) {
-            false => None,
-            true => self.pods.json(namespace, name, &waiting.uid).await.map_err(|error| {
-                WebhookFailure::Local(format!("could not read pod {namespace}/{name}: {error}"))
-            })?,
-        };
-        let pod = pod.unwrap_or_default();
-        let values: BTreeMap<&str, String> =
-            parameters.iter().map(|parameter| (parameter.key.as_str(), parameter.evaluate(&pod))).collect();
-        Ok(WebhookResource::pod(name, values))
+        if !parameters.iter().any(Parameter::reads_pod) {
+            return resource_json(name, parameters, &Value::Null).map_err(unwritten);
+        }
+        let _permit = self.pods.permits.acquire().await;
+        let pod = self.pods.reader.json(namespace, name, &waiting.uid).await.map_err(|error| {
+            WebhookFailure::Local(format!("could not read pod {namespace}/{name}: {error}"))
+        })?;
+        resource_json(name, parameters, &pod.unwrap_or_default()).map_err(unwritten)
     }
+}
+
+fn unwritten(error: serde_json::Error) -> WebhookFailure {
+    WebhookFailure::Local(format!("could not write the request: {error}"))
 }
 
 /// Sleeps until `at`, or forever.

@@ -8,14 +8,18 @@ use podward_api::pod_transition_rule::{TransitionRuleWebhook, WebhookStatus};
 use podward_core::UnixNanos;
 use podward_kube_util::now;
 use podward_runtime::address_policy::GuardedDialer;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::call_slots::CallSlots;
 use super::driver::WebhookDriver;
 use super::machine::{WaitingPod, WebhookMachine, WebhookSettings, WebhookVerdict};
-use super::observers::{PodReader, WebhookObservers};
+use super::observers::{PodReader, PodReads, WebhookObservers};
 use super::rule_id::WebhookRuleId;
+
+/// Pods that are read at the same time for all calls.
+const MAX_READS: usize = 16;
 
 /// The verdicts of a webhook, and what to store of its state.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,7 +38,7 @@ pub(crate) struct WebhookDrivers {
 
 struct DriversInner {
     drivers: Mutex<BTreeMap<WebhookRuleId, Arc<WebhookDriver>>>,
-    pods: Arc<dyn PodReader>,
+    pods: Arc<PodReads>,
     observers: WebhookObservers,
     dialer: GuardedDialer,
     slots: CallSlots,
@@ -54,6 +58,7 @@ impl WebhookDrivers {
         let tasks = TaskTracker::new();
         tasks.close();
         let (drivers, slots) = (Mutex::default(), CallSlots::new(observers.metrics.clone()));
+        let pods = Arc::new(PodReads { reader: pods, permits: Semaphore::new(MAX_READS) });
         Self { inner: Arc::new(DriversInner { drivers, pods, observers, dialer, slots, stop, tasks }) }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures::future::BoxFuture;
 use podward_traces::OperationTraces;
 use serde_json::Value;
+use tokio::sync::Semaphore;
 
 use super::metrics::WebhookMetrics;
 use super::rule_id::WebhookRuleId;
@@ -12,7 +13,7 @@ use super::rule_id::WebhookRuleId;
 /// Reads the pods whose fields are parameters of a webhook.
 pub(crate) trait PodReader: Send + Sync + 'static {
     /// Returns the JSON of a pod; `None` if there is no pod with this name and UID. Called only for rules with
-    /// parameters that are read from the pod, for up to 16 pods at the same time.
+    /// parameters that are read from the pod, for a few pods at the same time.
     ///
     /// # Errors
     /// When the pod can't be read. Then the webhook is not called, and the call is retried.
@@ -22,6 +23,12 @@ pub(crate) trait PodReader: Send + Sync + 'static {
         pod: &'a str,
         uid: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, String>>;
+}
+
+/// The pods to read, and the permits for it, which all calls share.
+pub(super) struct PodReads {
+    pub(super) reader: Arc<dyn PodReader>,
+    pub(super) permits: Semaphore,
 }
 
 /// Receives a rule whose webhook fails, the error, and true if pods pass in spite of it.

@@ -9,4 +9,4 @@ mod request;
 pub use answer::{PollAnswer, PostAnswer};
 pub(crate) use failure::{HiddenReason, WebhookFailure};
 pub use problem::AnswerProblem;
-pub(crate) use request::{WebhookRequest, WebhookResource, trace_id};
+pub(crate) use request::{AddedPod, MAX_REQUEST, RequestBody, resource_json, trace_id};

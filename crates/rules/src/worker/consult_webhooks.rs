@@ -34,6 +34,7 @@ pub(super) fn consult_webhooks(
             let pods = waiting.remove(&(place, rule.name.clone())).unwrap_or_default();
             let (known, state) = context.webhooks.consult(record, rule, &pods);
             for ((observed, request), answer) in pods.into_iter().zip(known) {
+                let Some(answer) = answer else { continue };
                 let uid = observed.pod.uid().to_owned();
                 let key = (record.set.name.clone(), rule.name.clone(), uid, request.clone());
                 answers.insert(key, answer);

@@ -1,11 +1,12 @@
 //! One decision about rule sets of a namespace, and its writes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use podward_core::rules::{CheckRequest, OtherChecks, RuleBudget, RulePod, rule_reports, settle};
+use podward_runtime::retry::{API_SERVER, delay_after};
 
 use super::super::context::RuleContext;
 use super::super::metrics::StatusWriteOutcome;
@@ -15,35 +16,26 @@ use super::missing_replicas::missing_replicas;
 use super::pod_catch_up;
 use super::publish::publish;
 use super::rule_objects::observe_rule;
-use super::snapshot::{foreign_grants, mark_pods_read, snapshot};
+use super::snapshot::{NamespaceSnapshot, foreign_grants, mark_pods_read, snapshot};
 use super::status_write::{self, StatusWrite};
 
 /// Objects that are written at the same time.
 const MAX_CONCURRENT_WRITES: usize = 8;
 
-/// How a decision ended.
-pub(super) enum DecisionOutcome {
-    /// It is stored, if there was anything to write.
-    Done,
-    /// Another writer was faster: decide again, with what it wrote.
-    Conflict,
-    /// A request to the API server failed.
-    Failed(String),
-}
-
 /// A decision.
+#[derive(Default)]
 pub(super) struct NamespaceDecision {
-    pub(super) outcome: DecisionOutcome,
+    /// Why it could not be made, or is not reliable; `None` if it is. It must be made again after a delay.
+    pub(super) error: Option<String>,
     /// True if an object was written.
     pub(super) wrote: bool,
-    /// True if the decision depends on an owner that is not watched, or on one whose pods have gone. It must be made again
-    /// after a while.
-    pub(super) expires: bool,
+    /// When it must be made again, because it depends on what is not watched.
+    pub(super) recheck_in: Option<Duration>,
 }
 
-impl From<DecisionOutcome> for NamespaceDecision {
-    fn from(outcome: DecisionOutcome) -> Self {
-        NamespaceDecision { outcome, wrote: false, expires: false }
+impl NamespaceDecision {
+    fn failed(error: String) -> Self {
+        NamespaceDecision { error: Some(error), ..NamespaceDecision::default() }
     }
 }
 
@@ -63,15 +55,23 @@ pub(super) async fn decide(
             Err(error) => catch_up_error = Some(error),
         }
     }
-    let Some(snapshot) = snapshot(context, namespace, sets, now) else { return DecisionOutcome::Done.into() };
+    let Some(snapshot) = snapshot(context, namespace, sets, now) else { return NamespaceDecision::default() };
     let states = consult_webhooks(context, namespace, &snapshot);
     let missing = match missing_replicas(context, namespace, &snapshot).await {
         Ok(missing) => missing,
-        Err(error) => return DecisionOutcome::Failed(error).into(),
+        Err(error) => return NamespaceDecision::failed(error),
     };
     let answers = {
         let cache = context.cache.lock();
         cache.namespaces.get(namespace).map(|rules| rules.answers.clone()).unwrap_or_default()
+    };
+    // A pod that needs room in a rule set that cannot be written now must not keep room in the others.
+    let needs_held = |pod: &RulePod<'_>, request: &CheckRequest| {
+        snapshot.held.iter().map(|place| &snapshot.records[*place]).any(|record| {
+            let is_without_grant = record.set.selects(pod.labels) && !record.grants.has(pod.uid, request);
+            let needs = || record.set.evaluate(pod, request, &KnownAnswers(&answers)).budgets;
+            is_without_grant && !needs().is_empty()
+        })
     };
     let (settlement, members) = {
         let members = snapshot.members();
@@ -88,7 +88,10 @@ pub(super) async fn decide(
             .collect();
         let others = |pod: &RulePod<'_>, request: &CheckRequest| {
             let others = snapshot.others.get(&(pod.uid.to_owned(), request.clone()));
-            others.copied().unwrap_or(OtherChecks::Unknown)
+            match needs_held(pod, request) {
+                true => OtherChecks::Refuse,
+                false => others.copied().unwrap_or(OtherChecks::Unknown),
+            }
         };
         (settle(&context.holder, &budgets, &members, &KnownAnswers(&answers), &others), members)
     };
@@ -98,7 +101,8 @@ pub(super) async fn decide(
         let states = states.get(&record.set.name).cloned().unwrap_or_default();
         // A controller that does not know the pods as the writer of the grants did must not report on them.
         let is_current = record.is_current(&context.holder);
-        if !is_current && !record.grants.holder().is_empty() && record.set.has_budget() {
+        let is_unknown = !is_current && !record.grants.holder().is_empty() && record.set.has_budget();
+        if is_unknown || snapshot.held.contains(&place) {
             return None;
         }
         let holder = is_current.then_some(context.holder.as_str());
@@ -109,64 +113,91 @@ pub(super) async fn decide(
             if let StatusWrite::Stored(_) = written {
                 context.metrics.granted(granted);
             }
-            written
+            (place, written)
         })
     });
     let writes: Vec<_> = writes.collect();
-    let writes: Vec<StatusWrite> =
+    let writes: Vec<(usize, StatusWrite)> =
         futures::stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await;
-    let (outcome, wrote) = observe_writes(context, namespace, writes).await;
-    let decision = NamespaceDecision { outcome, wrote, expires: missing.expires };
-    if let DecisionOutcome::Done = decision.outcome {
-        publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers));
-    }
-    match catch_up_error {
-        None => decision,
-        Some(error) => NamespaceDecision { outcome: DecisionOutcome::Failed(error), ..decision },
-    }
+    let (unstored, wrote) = observe_writes(context, &snapshot, namespace, writes).await;
+    publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers), &unstored);
+    NamespaceDecision { error: catch_up_error, wrote, recheck_in: missing.recheck_in }
 }
 
-/// Stores the results of writes in the cache. Returns how the decision ended, and whether an object was written.
+/// Stores the results of writes in the cache. Returns the places of the rule sets whose decision is not stored, which
+/// are decided about again, and whether an object was written.
 async fn observe_writes(
     context: &RuleContext,
+    snapshot: &NamespaceSnapshot,
     namespace: &str,
-    writes: Vec<StatusWrite>,
-) -> (DecisionOutcome, bool) {
-    let (mut outcome, mut wrote) = (DecisionOutcome::Done, false);
-    for write in writes {
-        match write {
-            StatusWrite::Stored(object) => {
-                context.metrics.wrote(StatusWriteOutcome::Done);
-                observe_rule(context, *object);
-                wrote = true;
-            }
-            StatusWrite::Conflict(name, uid) => {
-                context.metrics.wrote(StatusWriteOutcome::Lost);
-                match status_write::read(&context.client, namespace, &name, &uid).await {
-                    Ok(Some(object)) => {
-                        observe_rule(context, object);
-                        if !matches!(outcome, DecisionOutcome::Failed(_)) {
-                            outcome = DecisionOutcome::Conflict;
-                        }
-                    }
-                    // The watch will remove it, or replace it by another one of the same name.
-                    Ok(None) => {
-                        outcome = DecisionOutcome::Failed(format!("PodTransitionRule {name} is gone"));
-                    }
-                    Err(error) => {
-                        outcome = DecisionOutcome::Failed(format!(
-                            "could not read PodTransitionRule {name} after a conflict: {error}"
-                        ));
-                    }
-                }
-            }
-            StatusWrite::Failed(name, error) => {
-                context.metrics.wrote(StatusWriteOutcome::Failed);
-                outcome = DecisionOutcome::Failed(format!(
-                    "could not write the status of PodTransitionRule {name}: {error}"
-                ));
-            }
+    writes: Vec<(usize, StatusWrite)>,
+) -> (HashSet<usize>, bool) {
+    let (mut failed, mut unstored, mut wrote) = (HashMap::new(), HashSet::new(), false);
+    for (place, write) in writes {
+        let outcome = match &write {
+            StatusWrite::Stored(_) => StatusWriteOutcome::Done,
+            StatusWrite::Conflict(..) => StatusWriteOutcome::Lost,
+            StatusWrite::Failed(..) => StatusWriteOutcome::Failed,
+        };
+        context.metrics.wrote(outcome);
+        match stored(context, namespace, write).await {
+            Ok(true) => wrote = true,
+            Ok(false) => drop(unstored.insert(place)),
+            Err(error) => drop(failed.insert(place, error)),
         }
     }
-    (outcome, wrote)
+    unstored.extend(failed.keys());
+    let now = Instant::now();
+    let mut cache = context.cache.lock();
+    let Some(rules) = cache.namespaces.get_mut(namespace) else { return (unstored, wrote) };
+    for (place, record) in snapshot.records.iter().enumerate() {
+        let name = &record.set.name;
+        match failed.remove(&place) {
+            Some(error) => {
+                tracing::warn!(
+                    namespace,
+                    name,
+                    error,
+                    "could not store a decision about a PodTransitionRule; pods that need its budgets wait, and it is \
+                     retried"
+                );
+                let retry_at = |failures| now + delay_after(API_SERVER, failures);
+                rules.unstored.failed(name, &record.uid, error, retry_at);
+            }
+            None if snapshot.held.contains(&place) || unstored.contains(&place) => {}
+            None => rules.unstored.remove(name),
+        }
+    }
+    rules.mark_changed(unstored.iter().map(|place| &snapshot.records[*place].set.name));
+    (unstored, wrote)
+}
+
+/// Stores the result of a write in the cache. Returns whether the decision is stored. It is not if another writer was
+/// faster: then the cache has what that one wrote.
+///
+/// # Errors
+/// When the status can't be written, or the object can't be read.
+async fn stored(context: &RuleContext, namespace: &str, write: StatusWrite) -> Result<bool, String> {
+    match write {
+        StatusWrite::Stored(object) => {
+            observe_rule(context, *object);
+            Ok(true)
+        }
+        StatusWrite::Conflict(name, uid) => {
+            match status_write::read(&context.client, namespace, &name, &uid).await {
+                Ok(Some(object)) => {
+                    observe_rule(context, object);
+                    Ok(false)
+                }
+                // The watch will remove it, or replace it by another one of the same name.
+                Ok(None) => Err(format!("PodTransitionRule {name} is gone")),
+                Err(error) => {
+                    Err(format!("could not read PodTransitionRule {name} after a conflict: {error}"))
+                }
+            }
+        }
+        StatusWrite::Failed(name, error) => {
+            Err(format!("could not write the status of PodTransitionRule {name}: {error}"))
+        }
+    }
 }

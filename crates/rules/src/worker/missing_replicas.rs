@@ -1,7 +1,10 @@
 //! The replicas that owners want and that do not exist.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures::{StreamExt, TryStreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -12,42 +15,74 @@ use super::super::state::OWNER_RECHECK_DELAY;
 use super::owner_replicas::has_replicas;
 use super::snapshot::NamespaceSnapshot;
 
+/// Owners that are read, or whose pods are listed, at the same time.
+const MAX_CONCURRENT_READS: usize = 8;
+
 /// The replicas that owners want and that do not exist.
 pub(super) struct MissingReplicas {
     /// For each rule set. 0 for rule sets without a budget, or without a check request.
     pub(super) by_set: Vec<u32>,
-    /// True if the number may change without an event: some belong to an owner that is not watched, or to one whose pods
-    /// have gone and that is soon forgotten, or to none.
-    pub(super) expires: bool,
+    /// When the number may be another one without an event; `None` if none is missing. The pods that are not opted in
+    /// are not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
+    pub(super) recheck_in: Option<Duration>,
 }
 
-/// Returns how many pods the owners of the pods of each rule set want and do not have. A pod that is being deleted is not
-/// one that they have. If nobody knows whether its owner wants another one, it is itself missing until it has ended, or should
-/// have ended: the node of a pod that stays is lost.
+/// Returns how many pods the owners of the pods of each rule set want and do not have. A pod that is being deleted is
+/// not one that they have, nor is one that is neither opted in nor Ready. If nobody knows whether the owner of a pod
+/// that is being deleted wants another one, the pod is itself missing until it has ended, or should have ended: the
+/// node of a pod that stays is lost.
 ///
 /// # Errors
-/// When an owner can't be read.
+/// When an owner can't be read, or its pods can't be listed.
 pub(super) async fn missing_replicas(
     context: &RuleContext,
     namespace: &str,
     snapshot: &NamespaceSnapshot,
 ) -> Result<MissingReplicas, String> {
-    let OwnersInSets { by_set: owners, gone, alone } = OwnersInSets::of(snapshot, Timestamp::now());
+    let OwnersInSets { by_set: owners, alone } = OwnersInSets::of(snapshot, Timestamp::now());
     let all: HashMap<&str, &OwnerReference> =
         owners.iter().flatten().map(|(uid, owner)| (*uid, *owner)).collect();
     context.owners.retain(namespace, |uid| snapshot.counting.contains(uid));
-    let (mut missing, mut expires) = (HashMap::new(), alone.iter().any(|pods| *pods > 0));
-    for (uid, owner) in all {
-        let wanted = context.owners.wanted(namespace, owner).await?;
-        let of_owner = wanted.count.saturating_sub(snapshot.existing.get(uid).copied().unwrap_or_default());
-        expires |= of_owner > 0 && (wanted.is_unwatched || gone.contains(uid));
-        missing.insert(uid, of_owner);
-    }
+    context.outside_pods.retain(namespace, |uid| snapshot.counting.contains(uid));
+    let reads = all.into_iter().map(|(uid, owner)| async move {
+        let existing = snapshot.existing.get(uid).map_or(&[][..], Vec::as_slice);
+        of_owner(context, namespace, owner, existing).await.map(|missing| (uid, missing))
+    });
+    let reads: Vec<_> = reads.collect();
+    let missing: HashMap<&str, MissingOfOwner> =
+        stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
+    let of_alone = alone.iter().any(|pods| *pods > 0).then_some(OWNER_RECHECK_DELAY);
+    let recheck_in = missing.values().filter_map(|missing| missing.recheck_in).chain(of_alone).min();
     let of_set = |(owners, alone): (&HashMap<&str, &OwnerReference>, u32)| {
-        owners.keys().map(|uid| missing[uid]).fold(alone, u32::saturating_add)
+        owners.keys().map(|uid| missing[uid].pods).fold(alone, u32::saturating_add)
     };
     let by_set = owners.iter().zip(alone).map(of_set).collect();
-    Ok(MissingReplicas { by_set, expires })
+    Ok(MissingReplicas { by_set, recheck_in })
+}
+
+/// The pods that an owner wants and does not have.
+struct MissingOfOwner {
+    pods: u32,
+    /// `None` if there are none.
+    recheck_in: Option<Duration>,
+}
+
+/// Returns the pods that `owner`, which has the pods `existing` that are opted in, wants and does not have.
+async fn of_owner(
+    context: &RuleContext,
+    namespace: &str,
+    owner: &OwnerReference,
+    existing: &[Arc<CachedPod>],
+) -> Result<MissingOfOwner, String> {
+    let wanted = context.owners.wanted(namespace, owner).await?;
+    let pods = wanted.count.saturating_sub(u32::try_from(existing.len()).unwrap_or(u32::MAX));
+    if pods == 0 {
+        return Ok(MissingOfOwner { pods, recheck_in: None });
+    }
+    let selector = wanted.selector.as_deref();
+    let outside = context.outside_pods.ready(namespace, owner, selector, existing, pods).await?;
+    let pods = pods - outside.pods;
+    Ok(MissingOfOwner { pods, recheck_in: (pods > 0).then_some(outside.recheck_in) })
 }
 
 /// The owners whose missing pods count, for each rule set. None for rule sets without a budget, or without a check
@@ -55,8 +90,6 @@ pub(super) async fn missing_replicas(
 struct OwnersInSets<'a> {
     /// By UID.
     by_set: Vec<HashMap<&'a str, &'a OwnerReference>>,
-    /// The UIDs of owners that count in a rule set only because a pod of theirs has just gone.
-    gone: HashSet<&'a str>,
     /// For each rule set: the number of pods that are being deleted, have not ended, and have no owner that counts.
     alone: Vec<u32>,
 }
@@ -68,11 +101,8 @@ impl<'a> OwnersInSets<'a> {
         let requested: HashSet<usize> = with_requests.flat_map(|(_, sets)| sets.iter().copied()).collect();
         let counts = |set: usize| snapshot.records[set].set.has_budget() && requested.contains(&set);
         let counted: Vec<bool> = (0..snapshot.records.len()).map(counts).collect();
-        let mut found = OwnersInSets {
-            by_set: vec![HashMap::new(); counted.len()],
-            gone: HashSet::new(),
-            alone: vec![0; counted.len()],
-        };
+        let mut found =
+            OwnersInSets { by_set: vec![HashMap::new(); counted.len()], alone: vec![0; counted.len()] };
         let active = snapshot.pods.iter().map(|observed| &observed.pod).zip(&snapshot.sets);
         let terminating = snapshot.terminating.iter().map(|(pod, sets)| (pod, sets));
         for (pod, sets) in active.chain(terminating) {
@@ -86,10 +116,7 @@ impl<'a> OwnersInSets<'a> {
         }
         for (owner, sets) in &snapshot.gone_owners {
             for set in sets.iter().filter(|set| counted[**set]) {
-                found.by_set[*set].entry(&owner.uid).or_insert_with(|| {
-                    found.gone.insert(&owner.uid);
-                    owner
-                });
+                found.by_set[*set].entry(&owner.uid).or_insert(owner);
             }
         }
         found

@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use podward_runtime::retry::{API_SERVER, delay_after};
 
 use super::super::context::RuleContext;
-use super::super::state::OWNER_RECHECK_DELAY;
-use super::decision::{DecisionOutcome, NamespaceDecision, decide};
+use super::decision::{NamespaceDecision, decide};
 
 /// The shortest interval between two writes of an object's status.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
@@ -20,37 +19,30 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
     let Some(changed) = changed else { return };
     let (mut failures, mut recheck_at) = (0, None);
     loop {
-        match recheck_at {
+        let retry_at =
+            context.cache.lock().namespaces.get(&namespace).and_then(|rules| rules.unstored.next_retry());
+        match recheck_at.into_iter().chain(retry_at).min() {
             None => changed.notified().await,
             Some(at) => drop(tokio::time::timeout_at(Instant::into(at), changed.notified()).await),
         }
-        // Also when the worker was woken by a change, which may concern other rule sets.
-        if recheck_at.take_if(|at| *at <= Instant::now()).is_some() {
-            context.cache.lock().mark_namespace_changed(&namespace);
-        }
+        mark_due(&context, &namespace, &mut recheck_at);
         tokio::time::sleep(GATHER_DELAY).await;
         let began = Instant::now();
-        let NamespaceDecision { outcome, wrote, expires } = decide_changed(&context, &namespace, began).await;
-        if expires {
-            recheck_at.get_or_insert(began + OWNER_RECHECK_DELAY);
-        }
-        match outcome {
-            DecisionOutcome::Done => {
-                if drop_if_empty(&context, &namespace) {
-                    return;
-                }
-                if wrote {
-                    failures = 0;
-                } else {
-                    // Decisions take at most a fifth of the time, however often pods change.
-                    tokio::time::sleep((4 * began.elapsed()).min(WRITE_INTERVAL / 5)).await;
-                }
+        let NamespaceDecision { error, wrote, recheck_in } =
+            decide_changed(&context, &namespace, began).await;
+        recheck_at = recheck_at.into_iter().chain(recheck_in.map(|delay| began + delay)).min();
+        if error.is_some() {
+            failures += 1;
+            tokio::time::sleep(delay_after(API_SERVER, failures)).await;
+            context.cache.lock().mark_namespace_changed(&namespace);
+        } else {
+            failures = 0;
+            if drop_if_empty(&context, &namespace) {
+                return;
             }
-            DecisionOutcome::Conflict => context.cache.lock().mark_namespace_changed(&namespace),
-            DecisionOutcome::Failed(_) => {
-                failures += 1;
-                tokio::time::sleep(delay_after(API_SERVER, failures)).await;
-                context.cache.lock().mark_namespace_changed(&namespace);
+            if !wrote {
+                // Decisions take at most a fifth of the time, however often pods change.
+                tokio::time::sleep((4 * began.elapsed()).min(WRITE_INTERVAL / 5)).await;
             }
         }
         // Also after a failure, because some objects may have been written.
@@ -60,6 +52,17 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
     }
 }
 
+/// Marks what is to be decided about again at this time. Also when the worker was woken by a change, which may concern
+/// other rule sets.
+fn mark_due(context: &RuleContext, namespace: &str, recheck_at: &mut Option<Instant>) {
+    let (now, mut cache) = (Instant::now(), context.cache.lock());
+    let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
+    if recheck_at.take_if(|at| *at <= now).is_some() {
+        rules.mark_all_changed();
+    }
+    rules.mark_changed(&rules.unstored.due(now));
+}
+
 /// Drops the state of `namespace` if it has no PodTransitionRule. Returns true if it did.
 fn drop_if_empty(context: &RuleContext, namespace: &str) -> bool {
     // Under the lock: an object that is created now starts another worker.
@@ -67,6 +70,7 @@ fn drop_if_empty(context: &RuleContext, namespace: &str) -> bool {
     let is_dropped = cache.drop_if_empty(namespace);
     if is_dropped {
         context.owners.retain(namespace, |_| false);
+        context.outside_pods.retain(namespace, |_| false);
         context.metrics.forget_namespace(namespace);
     }
     is_dropped
@@ -74,14 +78,10 @@ fn drop_if_empty(context: &RuleContext, namespace: &str) -> bool {
 
 async fn decide_changed(context: &Arc<RuleContext>, namespace: &str, now: Instant) -> NamespaceDecision {
     let Some(sets) = context.cache.lock().take_changed(namespace) else {
-        return DecisionOutcome::Done.into();
+        return NamespaceDecision::default();
     };
     let decision = decide(context, namespace, &sets, now).await;
-    let error = match &decision.outcome {
-        DecisionOutcome::Failed(error) => Some(error.clone()),
-        _ => None,
-    };
-    if let Some(error) = &error {
+    if let Some(error) = &decision.error {
         tracing::warn!(
             namespace,
             error,
@@ -89,7 +89,7 @@ async fn decide_changed(context: &Arc<RuleContext>, namespace: &str, now: Instan
         );
     }
     if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
-        rules.error = error;
+        rules.error = decision.error.clone();
     }
     decision
 }

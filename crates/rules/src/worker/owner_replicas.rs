@@ -1,5 +1,5 @@
-//! The number of pods that owners want. An owner counts while an operation waits that its missing pods matter for. It is
-//! read when it first counts, and watched while it does.
+//! How many pods owners want, and how to find them. An owner counts while an operation waits that its missing pods
+//! matter for. It is read when it first counts, and watched while it does.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,17 +11,16 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podward_kube_util::WorkQueue;
-use podward_kube_util::owners::{Owner, desired, resource_named, resource_of};
+use podward_kube_util::owners::{Owner, desired, resource_named, resource_of, selector};
 use podward_kube_util::watched::{Watch, WatchMetrics, Watched};
 use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::api_call;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Each watch is an open request. Owners beyond this number are read for each decision, and operations that wait for them
-/// are decided about again after a while.
+/// Each watch is an open request. Owners beyond this number are read for each decision.
 const MAX_WATCHES: usize = 200;
 
-/// The number of pods that owners want.
+/// How many pods owners want, and how to find them.
 pub(crate) struct OwnerReplicas {
     client: Client,
     /// By UID.
@@ -30,17 +29,23 @@ pub(crate) struct OwnerReplicas {
     changed: Arc<WorkQueue<String>>,
 }
 
-/// The number of pods that an owner wants.
-#[derive(Clone, Copy, Default)]
+/// The pods that an owner wants.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WantedReplicas {
     pub(super) count: u32,
-    /// True if a change of the number is not noticed, because too many owners are watched.
-    pub(super) is_unwatched: bool,
+    /// The owner's label selector, as the text of a list parameter. `None` if the owner is gone or has no valid one.
+    pub(super) selector: Option<String>,
+}
+
+impl WantedReplicas {
+    fn of(found: &Owner, owner: &OwnerReference) -> Self {
+        WantedReplicas { count: desired(found, owner, Timestamp::now()), selector: selector(found) }
+    }
 }
 
 struct WatchedOwner {
     namespace: String,
-    wanted: u32,
+    wanted: WantedReplicas,
     /// Ends the watch.
     _stop: DropGuard,
 }
@@ -68,7 +73,7 @@ impl OwnerReplicas {
         OwnerReplicas { client, watched: Arc::default(), changed: Arc::default() }
     }
 
-    /// Returns the number of pods that `owner` wants; 0 if it is gone.
+    /// Returns the pods that `owner` wants; none if it is gone.
     ///
     /// # Errors
     /// When the owner can't be read.
@@ -79,20 +84,19 @@ impl OwnerReplicas {
     ) -> Result<WantedReplicas, String> {
         let Some(resource) = resource(owner) else { return Ok(WantedReplicas::default()) };
         if let Some(watched) = self.watched.lock().get(&owner.uid) {
-            return Ok(WantedReplicas { count: watched.wanted, is_unwatched: false });
+            return Ok(watched.wanted.clone());
         }
         let api: Api<Owner> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let found = api_call(api.get_opt(&owner.name)).await;
         let found =
             found.map_err(|error| format!("could not read {} {}: {error}", owner.kind, owner.name))?;
-        let wanted = found.map_or(0, |found| desired(&found, owner, Timestamp::now()));
+        let wanted = found.map_or_else(WantedReplicas::default, |found| WantedReplicas::of(&found, owner));
         let mut watched = self.watched.lock();
         if watched.len() < MAX_WATCHES && !watched.contains_key(&owner.uid) {
-            let _stop = self.watch(api, owner.clone());
-            watched
-                .insert(owner.uid.clone(), WatchedOwner { namespace: namespace.to_owned(), wanted, _stop });
+            let (_stop, namespace) = (self.watch(api, owner.clone()), namespace.to_owned());
+            watched.insert(owner.uid.clone(), WatchedOwner { namespace, wanted: wanted.clone(), _stop });
         }
-        Ok(WantedReplicas { count: wanted, is_unwatched: !watched.contains_key(&owner.uid) })
+        Ok(wanted)
     }
 
     /// Waits for an owner to want another number of pods. Returns its namespace; never `None`, because the queue is not
@@ -132,9 +136,9 @@ impl OwnerReplicas {
             stop: stop.clone(),
         };
         let OwnerReference { name, uid, .. } = owner.clone();
-        let read = move |found: Owner| Some(desired(&found, &owner, Timestamp::now()));
-        let set_wanted = move |objects: &HashMap<String, u32>| {
-            let wanted = objects.get(&name).copied().unwrap_or_default();
+        let read = move |found: Owner| Some(WantedReplicas::of(&found, &owner));
+        let set_wanted = move |objects: &HashMap<String, WantedReplicas>| {
+            let wanted = objects.get(&name).cloned().unwrap_or_default();
             let Some(watched) = watched.upgrade() else { return };
             if let Some(watched) = watched.lock().get_mut(&uid)
                 && watched.wanted != wanted

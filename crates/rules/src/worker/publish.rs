@@ -1,6 +1,6 @@
 //! Makes the results of a decision known to reconciliation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use podward_core::rules::{CheckRequest, RuleSettlement};
 use podward_core::{PostCheckRejection, UnixNanos};
@@ -10,20 +10,25 @@ use super::super::context::RuleContext;
 use super::super::state::{KnownAnswers, NamespaceRules, RefusalFingerprint, RequestReport, RequestReports};
 use super::snapshot::NamespaceSnapshot;
 
-/// Stores the results of a decision, and has the pods reconciled whose results have changed.
+/// Stores the results of a decision, and has the pods reconciled whose results have changed. The pods that need the
+/// budgets of rule sets in `unstored`, whose decisions are not stored, keep their results.
 pub(super) fn publish(
     context: &RuleContext,
     namespace: &str,
     snapshot: &NamespaceSnapshot,
     settlement: &RuleSettlement,
     answers: &KnownAnswers<'_>,
+    unstored: &HashSet<usize>,
 ) {
+    let is_unstored = |set: &usize| unstored.contains(set) && snapshot.records[*set].set.has_budget();
     let reports = reports(snapshot, settlement, answers);
     let mut to_reconcile: Vec<PodKey> = Vec::new();
     {
         let mut cache = context.cache.lock();
         let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
-        for (member, after) in reports {
+        let stored =
+            reports.into_iter().filter(|(member, _)| !snapshot.sets[*member].iter().any(is_unstored));
+        for (member, after) in stored {
             let pod = &snapshot.pods[member].pod;
             let before = rules.reports.remove(pod.uid()).unwrap_or_default();
             let is_same = |(request, report): (&CheckRequest, &RequestReport)| {
@@ -64,7 +69,8 @@ fn reports(
         let report = of_pod.entry(request.clone()).or_insert_with(|| {
             // `renew` is sorted.
             let renew = settlement.renew.binary_search(&(verdict.member, verdict.check_request)).is_ok();
-            RequestReport { renew, ..RequestReport::default() }
+            let held = snapshot.sets[verdict.member].iter().any(|set| snapshot.held.contains(set));
+            RequestReport { renew, held, ..RequestReport::default() }
         });
         if !verdict.refusals.is_empty() {
             let set = &snapshot.records[verdict.set].set;

@@ -11,7 +11,7 @@ use podward_api::pod_transition_rule::{RuleState, TransitionRule, WebhookStatus}
 use podward_api::shortened;
 use podward_core::UnixNanos;
 use podward_core::rules::{CheckRequest, WebhookAnswer};
-use podward_kube_util::Events;
+use podward_kube_util::{CachedPod, Events};
 use podward_runtime::address_policy::GuardedDialer;
 use podward_runtime::retry::api_call;
 use podward_traces::OperationTraces;
@@ -61,14 +61,14 @@ impl RuleWebhooks {
         self.drivers.count()
     }
 
-    /// Returns the answers of the webhook of `rule` on `pods`, in the same order, and its state to store. The webhook
-    /// is called about the pods without a verdict.
+    /// Returns the answers of the webhook of `rule` on `pods`, in the same order, and its state to store. The answer on
+    /// a pod is `None` while the webhook has not answered. The webhook is called about the pods without a verdict.
     pub(super) fn consult(
         &self,
         record: &RuleRecord,
         rule: &TransitionRule,
         pods: &[(&ObservedPod, &CheckRequest)],
-    ) -> (Vec<KnownAnswer>, Option<RuleState>) {
+    ) -> (Vec<Option<KnownAnswer>>, Option<RuleState>) {
         let Some(webhook) = &rule.webhook else { return (Vec::new(), None) };
         let id = WebhookRuleId {
             namespace: record.set.namespace.clone(),
@@ -76,13 +76,8 @@ impl RuleWebhooks {
             uid: record.uid.clone(),
             rule: rule.name.clone(),
         };
-        let waiting: Vec<WaitingPod> = pods
-            .iter()
-            .map(|(observed, request)| {
-                let (name, uid) = (observed.pod.key().name, observed.pod.uid());
-                WaitingPod::new(name, uid, request.operation.clone(), UnixNanos(request.since()))
-            })
-            .collect();
+        let waiting: Vec<WaitingPod> =
+            pods.iter().map(|(observed, request)| waiting_pod(&observed.pod, request)).collect();
         let mut states = record.status.rule_states.iter();
         let stored =
             states.find(|state| state.name == rule.name).and_then(|state| state.webhook_status.as_ref());
@@ -105,19 +100,21 @@ impl RuleWebhooks {
     }
 }
 
-fn known_answer(verdict: WebhookVerdict) -> KnownAnswer {
-    match verdict {
-        WebhookVerdict::Passed | WebhookVerdict::Ignored(_) => {
-            KnownAnswer { answer: WebhookAnswer::Approved, fingerprint: None }
-        }
-        WebhookVerdict::Rejected(reason) => KnownAnswer {
-            answer: WebhookAnswer::Rejected(reason.text),
-            fingerprint: Some(reason.fingerprint),
-        },
-        WebhookVerdict::Waiting(reason) => {
-            KnownAnswer { answer: WebhookAnswer::Waiting(reason.text), fingerprint: Some(reason.fingerprint) }
-        }
-    }
+/// Returns the pod in the form of the webhook's driver. A request that is made again
+/// ([`asked_again_at`](CheckRequest::asked_again_at)) is the same for the webhook: its time is in the same microsecond.
+fn waiting_pod(pod: &CachedPod, request: &CheckRequest) -> WaitingPod {
+    let since = UnixNanos(request.since()).whole_micros();
+    WaitingPod::new(pod.key().name, pod.uid(), request.operation.clone(), since)
+}
+
+fn known_answer(verdict: WebhookVerdict) -> Option<KnownAnswer> {
+    let (answer, fingerprint) = match verdict {
+        WebhookVerdict::Passed | WebhookVerdict::Ignored(_) => (WebhookAnswer::Approved, None),
+        WebhookVerdict::Rejected(reason) => (WebhookAnswer::Rejected(reason.text), Some(reason.fingerprint)),
+        WebhookVerdict::Waiting(reason) => (WebhookAnswer::Waiting(reason.text), Some(reason.fingerprint)),
+        WebhookVerdict::NotAnswered => return None,
+    };
+    Some(KnownAnswer { answer, fingerprint })
 }
 
 fn reference(rule: &WebhookRuleId) -> ObjectReference {
@@ -171,7 +168,23 @@ impl PodReader for ApiPodReader {
 
 #[cfg(test)]
 mod tests {
+    use podward_core::rules::CheckStage;
+
     use super::*;
+
+    #[test]
+    fn a_request_that_is_made_again_is_the_same_for_the_webhook() {
+        let at = |asked_at: String| {
+            let request = CheckRequest { stage: CheckStage::PreCheck, operation: "a".to_owned(), asked_at };
+            (waiting_pod(&CachedPod::default(), &request), request)
+        };
+        let now = UnixNanos(1_800_000_000_000_000_000);
+        let (before, request) = at("1700000000000000999".to_owned());
+        let (again, _) = at(request.asked_again_at(now));
+        assert_eq!(before, again);
+        let (later, _) = at("1700000000000001000".to_owned());
+        assert_ne!(before, later, "a later run of the operation");
+    }
 
     #[test]
     fn a_failing_webhook_is_reported_on_its_rule_object() {

@@ -14,13 +14,15 @@ use super::super::state::{GoneOwner, NamespaceRules, ObservedPod, RuleRecord};
 /// The input of a decision, all of one moment.
 pub(super) struct NamespaceSnapshot {
     pub(super) records: Vec<RuleRecord>,
+    /// The places in `records` of the rule sets whose status is not written now, because the last write failed.
+    pub(super) held: HashSet<usize>,
     /// The pods that the rule sets select.
     pub(super) pods: Vec<ObservedPod>,
     /// In the order of `pods`: the places in `records` of the rule sets that select the pod.
     pub(super) sets: Vec<Vec<usize>>,
     pub(super) others: HashMap<(String, CheckRequest), OtherChecks>,
-    /// By the UID of an owner: the number of its pods in the namespace.
-    pub(super) existing: HashMap<String, u32>,
+    /// By the UID of an owner: its active pods in the namespace that are opted in.
+    pub(super) existing: HashMap<String, Vec<Arc<CachedPod>>>,
     /// The selected pods that are being deleted, and the places in `records` of the rule sets that select them.
     pub(super) terminating: Vec<(Arc<CachedPod>, Vec<usize>)>,
     /// The owners of selected pods that have just gone, and the places in `records` of the rule sets that selected them.
@@ -94,15 +96,18 @@ pub(super) fn snapshot(
         .filter(|(name, _)| sets.contains(*name))
         .map(|(name, record)| (name, record.clone()))
         .unzip();
+    let is_held = |record: &RuleRecord| rules.unstored.is_held(&record.set.name, &record.uid, now);
+    let held =
+        records.iter().enumerate().filter(|(_, record)| is_held(record)).map(|(place, _)| place).collect();
     let places: HashMap<&String, usize> = names.into_iter().zip(0..).collect();
     let place = |name: &String| places.get(name).copied();
-    let mut existing: HashMap<String, u32> = HashMap::new();
+    let mut existing: HashMap<String, Vec<Arc<CachedPod>>> = HashMap::new();
     let mut pods: Vec<(ObservedPod, Vec<usize>)> = Vec::new();
     for observed in rules.pods.values().filter(|observed| observed.is_active()) {
         if let Some(owner) = observed.pod.controller() {
             match existing.get_mut(&owner.uid) {
-                Some(count) => *count += 1,
-                None => drop(existing.insert(owner.uid.clone(), 1)),
+                Some(pods) => pods.push(observed.pod.clone()),
+                None => drop(existing.insert(owner.uid.clone(), vec![observed.pod.clone()])),
             }
         }
         let selecting: Vec<usize> = observed.sets.iter().filter_map(place).collect();
@@ -128,7 +133,17 @@ pub(super) fn snapshot(
     let counting = counting_owners(rules, &gone);
     let gone_owners =
         gone.into_iter().map(|gone| (gone.owner, gone.sets.iter().filter_map(place).collect())).collect();
-    Some(NamespaceSnapshot { records, pods, sets, others, existing, terminating, gone_owners, counting })
+    Some(NamespaceSnapshot {
+        records,
+        held,
+        pods,
+        sets,
+        others,
+        existing,
+        terminating,
+        gone_owners,
+        counting,
+    })
 }
 
 fn counting_owners(rules: &NamespaceRules, gone: &[GoneOwner]) -> HashSet<String> {

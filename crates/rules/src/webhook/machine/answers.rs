@@ -1,6 +1,6 @@
 //! What the answers of a webhook mean.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use podward_core::UnixNanos;
@@ -14,6 +14,25 @@ use super::task::{TaskPod, WebhookTask};
 const REFUSED_DELAY: i64 = 5_000_000_000;
 
 impl WebhookMachine {
+    /// Takes the pods with the names in `unsent` out of the batch `number`, before its answer: they were not sent.
+    /// Those with a text are refused with it, and sent again after a while. The others are in the next batch.
+    pub(crate) fn leave_out(
+        &mut self,
+        number: u64,
+        unsent: &BTreeMap<String, Option<String>>,
+        now: UnixNanos,
+    ) {
+        let Some((_, batch)) = self.batch.as_mut().filter(|(batch, _)| *batch == number) else { return };
+        for pod in batch.extract_if(.., |pod| unsent.contains_key(&pod.name)) {
+            let Some(Some(text)) = unsent.get(&pod.name) else { continue };
+            let fingerprint = WebhookFingerprint::CallFailed(text.clone());
+            let text = format!("Webhook {} can't be called: {text}", self.name);
+            let reason = WebhookReason { text, fingerprint };
+            self.refused.insert(pod.key, PodRefusal { reason, is_rejected: false, number });
+            self.retry_at = self.retry_at.max(UnixNanos(now.0.saturating_add(REFUSED_DELAY)));
+        }
+    }
+
     /// Processes the answer to a batch. `trace` is the id that the batch was sent with. `delay_after` returns the delay
     /// of the next batch after a number of failures in a row.
     pub(crate) fn post_answered(
@@ -25,13 +44,17 @@ impl WebhookMachine {
         delay_after: impl FnOnce(u32) -> Duration,
     ) {
         let Some((_, batch)) = self.batch.take_if(|(batch, _)| *batch == number) else { return };
+        if batch.is_empty() {
+            // No pod was sent.
+            return;
+        }
         let name = self.name.clone();
         let for_rule = |answer: PostAnswer| answer.for_rule(self.settings.polling.is_some());
         let unusable = |problem: AnswerProblem| WebhookFailure::Webhook(problem.to_string());
         let answer = answer.and_then(|answer| for_rule(answer).map_err(unusable));
         let PostAnswer { success, message, finished_names, task } = match answer {
             Ok(answer) => answer,
-            Err(failure) => return self.post_failed(&batch, &failure, trace, now, delay_after),
+            Err(failure) => return self.post_failed(number, &batch, &failure, trace, now, delay_after),
         };
         self.failures = 0;
         self.blocked_until = UnixNanos(i64::MIN);
@@ -47,7 +70,7 @@ impl WebhookMachine {
                 let text =
                     format!("Webhook check {name} rejected, traceId {trace}, taskId {task}, msg: {message}");
                 let reason = WebhookReason { text, fingerprint: WebhookFingerprint::Rejected(message) };
-                let refusal = PodRefusal { reason, is_rejected: true };
+                let refusal = PodRefusal { reason, is_rejected: true, number };
                 self.refused.extend(others.iter().map(|pod| (pod.key, refusal.clone())));
                 self.retry_at = UnixNanos(now.0.saturating_add(REFUSED_DELAY));
             }
@@ -56,6 +79,7 @@ impl WebhookMachine {
 
     fn post_failed(
         &mut self,
+        number: u64,
         batch: &[TaskPod],
         failure: &WebhookFailure,
         trace: &str,
@@ -68,7 +92,7 @@ impl WebhookMachine {
             return;
         }
         let fingerprint = WebhookFingerprint::CallFailed(failure.text().to_owned());
-        let refusal = PodRefusal { reason: WebhookReason { text, fingerprint }, is_rejected: false };
+        let refusal = PodRefusal { reason: WebhookReason { text, fingerprint }, is_rejected: false, number };
         self.refused.extend(batch.iter().map(|pod| (pod.key, refusal.clone())));
         self.failures = self.failures.saturating_add(1);
         let delay = i64::try_from(delay_after(self.failures).as_nanos()).unwrap_or(i64::MAX);

@@ -17,7 +17,8 @@ const LONGEST_WAIT: i64 = 60_000_000_000;
 /// A call to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum WebhookCall {
-    /// Send these pods, each name once.
+    /// Send these pods, each name once, the first ones first. Report those that are not sent to
+    /// [`leave_out`](WebhookMachine::leave_out).
     Post { number: u64, pods: Vec<WaitingPod> },
     /// Ask for the progress of a task.
     Poll { number: u64, task: String },
@@ -107,6 +108,9 @@ impl WebhookMachine {
             next.wake(from);
             return;
         }
+        // A request may have no room for all. So the pods that the webhook refused last are the last.
+        let mut free = free;
+        free.sort_by_key(|pod| self.refused.get(&pod.key).map(|refusal| refusal.number));
         let batch = free.iter().map(|pod| TaskPod::from(*pod)).collect();
         let mut names = BTreeSet::new();
         let pods = free.into_iter().filter(|pod| names.insert(&pod.name)).cloned().collect();

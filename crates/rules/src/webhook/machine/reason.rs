@@ -13,8 +13,6 @@ pub(crate) struct WebhookReason {
 /// each reconciliation may write to the pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum WebhookFingerprint {
-    /// The webhook has not answered yet.
-    NotAnswered,
     /// The call failed with this error.
     CallFailed(String),
     /// The webhook refused, with this message.

@@ -18,8 +18,10 @@ pub(super) const MAX_TASKS: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct PodRefusal {
     pub(super) reason: WebhookReason,
-    /// True if the webhook refused; false if it failed, or its task timed out.
+    /// True if the webhook refused; false if it failed, its task timed out, or the pod is too large to be sent.
     pub(super) is_rejected: bool,
+    /// The number of the batch or the task. Later ones have larger numbers.
+    pub(super) number: u64,
 }
 
 /// The state of one rule's webhook.
@@ -159,7 +161,7 @@ impl WebhookMachine {
         );
         let (message, error) = (task.message.clone(), task.error.clone());
         let reason = WebhookReason { text, fingerprint: WebhookFingerprint::TaskStopped { message, error } };
-        let refusal = PodRefusal { reason, is_rejected };
+        let refusal = PodRefusal { reason, is_rejected, number: task.number };
         self.refused.extend(task.processing.iter().map(|pod| (pod.key, refusal.clone())));
         if !task.processing.is_empty() {
             self.retry_at = UnixNanos(i64::MIN);

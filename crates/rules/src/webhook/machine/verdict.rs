@@ -16,8 +16,10 @@ pub(crate) enum WebhookVerdict {
     Ignored(String),
     /// The webhook refused the pod.
     Rejected(WebhookReason),
-    /// There is no answer yet: the call or a task runs, or the webhook can't be called.
+    /// There is no answer to rely on: a task runs, or the webhook can't be called.
     Waiting(WebhookReason),
+    /// The webhook has not been called about the pod, or has not answered. It may have answered another controller.
+    NotAnswered,
 }
 
 impl WebhookMachine {
@@ -57,14 +59,11 @@ impl WebhookMachine {
                 let fingerprint = WebhookFingerprint::TaskRunning { message, error };
                 WebhookVerdict::Waiting(WebhookReason { text, fingerprint })
             }
-            (None, Some(PodRefusal { reason, is_rejected: true })) => {
+            (None, Some(PodRefusal { reason, is_rejected: true, .. })) => {
                 WebhookVerdict::Rejected(reason.clone())
             }
             (None, Some(PodRefusal { reason, .. })) => WebhookVerdict::Waiting(reason.clone()),
-            (None, None) => WebhookVerdict::Waiting(WebhookReason {
-                text: format!("Not approved by webhook {name} yet: it is being asked"),
-                fingerprint: WebhookFingerprint::NotAnswered,
-            }),
+            (None, None) => WebhookVerdict::NotAnswered,
         }
     }
 }

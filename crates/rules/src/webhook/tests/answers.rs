@@ -1,28 +1,32 @@
 //! The messages of the protocol.
 
-use std::collections::BTreeMap;
-
+use podward_api::pod_transition_rule::Parameter;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::wire::{PollAnswer, PostAnswer};
-use super::super::wire::{WebhookRequest, WebhookResource, trace_id};
+use super::super::wire::{RequestBody, resource_json, trace_id};
 
 #[test]
 fn requests_have_the_form_of_the_protocol() {
-    let request = |stage, parameters| {
-        let resources = vec![WebhookResource::pod("web-0", parameters)];
-        serde_json::to_string(&WebhookRequest { trace_id: "t", rule_name: "r", stage, resources }).unwrap()
+    let request = |stage, parameters: Value| {
+        let parameters: Vec<Parameter> = serde_json::from_value(parameters).unwrap();
+        let mut body = RequestBody::new("t", "r", stage).unwrap();
+        body.add(
+            &resource_json("web-0", &parameters, &json!({"status": {"podIP": "10.0.0.1"}})).unwrap().unwrap(),
+        );
+        String::from_utf8(body.finish()).unwrap()
     };
+    let ip = json!({"key": "podIP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}});
     assert_eq!(
-        request(Some("PreCheck"), BTreeMap::from([("podIP", "10.0.0.1".to_owned()), ("a", String::new())])),
+        request(Some("PreCheck"), json!([ip, {"key": "a", "value": "null"}])),
         concat!(
             r#"{"traceId":"t","ruleName":"r","stage":"PreCheck","resources":[{"apiVersion":"core/v1","#,
             r#""kind":"Pod","name":"web-0","parameters":{"a":"","podIP":"10.0.0.1"}}]}"#
         )
     );
     assert_eq!(
-        request(None, BTreeMap::new()),
+        request(None, json!([])),
         r#"{"traceId":"t","ruleName":"r","resources":[{"apiVersion":"core/v1","kind":"Pod","name":"web-0"}]}"#
     );
 }

@@ -1,5 +1,7 @@
 //! The state machine: batches, and their failures.
 
+use std::collections::BTreeMap;
+
 use podward_core::UnixNanos;
 use podward_runtime::retry;
 
@@ -14,8 +16,7 @@ fn all_waiting_pods_go_into_one_batch_and_pass_together() {
     machine.set_waiting(waiting(&["a", "b"]), at(0));
     let (number, pods) = batch(&mut machine, at(0));
     assert_eq!(pods, ["a", "b"]);
-    assert!(reason(&machine, "a").contains("is being asked"));
-    assert!(!is_rejected(&machine, "a"));
+    assert_eq!(machine.verdict(&waiting_pod("a", 1)), WebhookVerdict::NotAnswered);
     // While the batch is in flight nothing else is sent. A pod that starts to wait is in the next batch.
     machine.set_waiting(waiting(&["a", "b", "c"]), at(1));
     assert!(machine.next_calls(at(1)).calls.is_empty());
@@ -92,7 +93,68 @@ fn a_refused_pod_is_sent_again_after_five_seconds_or_with_a_new_pod() {
     assert_eq!(pods, ["b"]);
     machine.post_answered(number, "trace", Ok(answer), at(5), nominal_delay);
     machine.set_waiting(waiting(&["a", "b", "c"]), at(6));
-    assert_eq!(batch(&mut machine, at(6)).1, ["b", "c"]);
+    assert_eq!(batch(&mut machine, at(6)).1, ["c", "b"]);
+}
+
+/// Returns the argument of `leave_out`: pods for the next batch, and pods that are too large.
+fn unsent(next: &[&str], too_large: &[&str]) -> BTreeMap<String, Option<String>> {
+    let next = next.iter().map(|pod| ((*pod).to_owned(), None));
+    let too_large = too_large.iter().map(|pod| ((*pod).to_owned(), Some("too large".to_owned())));
+    next.chain(too_large).collect()
+}
+
+#[test]
+fn pods_without_room_in_a_request_are_in_the_next_one() {
+    let mut machine = machine(true);
+    machine.set_waiting(waiting(&["a", "b", "c"]), at(0));
+    let (number, _) = batch(&mut machine, at(0));
+    machine.leave_out(number, &unsent(&["b", "c"], &[]), at(0));
+    machine.post_answered(number, "trace", Ok(success()), at(0), nominal_delay);
+    assert_eq!(passed(&machine, &["a", "b", "c"]), [true, false, false]);
+    assert_eq!(machine.verdict(&waiting_pod("b", 1)), WebhookVerdict::NotAnswered);
+    let (number, pods) = batch(&mut machine, at(0));
+    assert_eq!(pods, ["b", "c"]);
+    machine.leave_out(number, &unsent(&["c"], &[]), at(0));
+    machine.post_answered(number, "trace", Err(no_server()), at(0), nominal_delay);
+    assert!(matches!(machine.verdict(&waiting_pod("b", 1)), WebhookVerdict::Ignored(_)));
+    assert_eq!(machine.verdict(&waiting_pod("c", 1)), WebhookVerdict::NotAnswered, "no failure concerns it");
+}
+
+/// Each request has room for one pod, and the webhook refuses all.
+#[test]
+fn refused_pods_take_turns() {
+    let mut machine = machine(false);
+    machine.set_waiting(waiting(&["a", "b", "c"]), at(0));
+    let mut sent = Vec::new();
+    for turn in 0..6 {
+        let (number, pods) = batch(&mut machine, at(5 * turn));
+        let others: Vec<&str> = pods[1..].iter().map(String::as_str).collect();
+        machine.leave_out(number, &unsent(&others, &[]), at(5 * turn));
+        machine.post_answered(number, "trace", Ok(PostAnswer::default()), at(5 * turn), nominal_delay);
+        sent.push(pods[0].clone());
+    }
+    assert_eq!(sent, ["a", "b", "c", "a", "b", "c"]);
+}
+
+#[test]
+fn a_pod_that_fits_into_no_request_waits_whatever_the_policy() {
+    let mut machine = machine(true);
+    machine.set_waiting(waiting(&["a", "b"]), at(0));
+    let (number, _) = batch(&mut machine, at(0));
+    machine.leave_out(number, &unsent(&[], &["a"]), at(0));
+    machine.post_answered(number, "trace", Ok(success()), at(0), nominal_delay);
+    assert_eq!(passed(&machine, &["a", "b"]), [false, true]);
+    assert_eq!(reason(&machine, "a"), "Webhook shop/rules/outside can't be called: too large");
+    assert!(!is_rejected(&machine, "a"));
+    // It is tried again after a while. That nothing was sent is no failure of the webhook.
+    let waits = machine.next_calls(at(4));
+    assert_eq!((waits.calls, waits.wake_at), (vec![], Some(at(5))));
+    let (number, _) = batch(&mut machine, at(5));
+    machine.leave_out(number, &unsent(&[], &["a"]), at(5));
+    let nothing = WebhookFailure::Local("nothing to send".to_owned());
+    machine.post_answered(number, "trace", Err(nothing), at(5), nominal_delay);
+    machine.set_waiting(waiting(&["a", "c"]), at(5));
+    assert_eq!(batch(&mut machine, at(5)).1, ["c", "a"]);
 }
 
 #[test]

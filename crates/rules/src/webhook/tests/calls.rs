@@ -60,6 +60,35 @@ async fn a_batch_is_sent_with_parameters_over_tls_of_a_private_authority() {
     fixture.webhooks.stopped().await;
 }
 
+#[tokio::test]
+async fn requests_have_a_limit_and_a_pod_that_fits_into_none_waits() {
+    let server = WebhookServer::start(false, |_, _| async { answer(json!({"success": true})) }).await;
+    let parameters =
+        json!([{"key": "data", "valueFrom": {"fieldRef": {"fieldPath": "metadata.annotations"}}}]);
+    let rule = rule(&server, json!({"tls": false, "parameters": parameters}));
+    let pods = waiting(&["a", "huge", "large-0", "large-1", "large-2", "large-3", "large-4", "large-5", "b"]);
+    let fixture = WebhookFixture::new();
+    let has_passed = |verdict: &&WebhookVerdict| **verdict == WebhookVerdict::Passed;
+    let found =
+        fixture.until(&rule, &pods, |found| found.verdicts.iter().filter(has_passed).count() == 8).await;
+    match &found.verdicts[1] {
+        WebhookVerdict::Waiting(reason) => assert!(
+            reason.text.contains("the parameters of pod huge have more than 1048576 bytes"),
+            "{reason:?}"
+        ),
+        other => unreachable!("{other:?}"),
+    }
+    let received = server.received();
+    let sent = |call: &ReceivedCall| {
+        let resources = call.body["resources"].as_array().unwrap().clone();
+        assert!(call.body.to_string().len() <= 1 << 20);
+        resources.iter().map(|pod| pod["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let sent: Vec<String> = received.iter().flat_map(sent).collect();
+    assert_eq!(sent, ["a", "large-0", "large-1", "large-2", "large-3", "large-4", "large-5", "b"]);
+    assert_eq!(received.len(), 2);
+}
+
 /// Answers with a task that approves `a`, and the other pods once `may_finish` is true.
 fn polling(
     may_finish: &Arc<AtomicBool>,
@@ -138,7 +167,7 @@ async fn tasks_of_two_rules_with_the_same_id_are_separate() {
         loop {
             match consult_other().verdicts.remove(0) {
                 WebhookVerdict::Waiting(reason) if reason.text.ends_with("not yet") => return reason.text,
-                WebhookVerdict::Waiting(_) => fixture.changed.notified().await,
+                WebhookVerdict::Waiting(_) | WebhookVerdict::NotAnswered => fixture.changed.notified().await,
                 passed => unreachable!("{passed:?}"),
             }
         }

@@ -24,7 +24,7 @@ use podward_traces::OperationTraces;
 /// A test that waits longer fails.
 pub(super) const TEST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A cluster with every pod but `gone`.
+/// A cluster with every pod but `gone`. The annotations of `large-*` have 300 KB, those of `huge` two megabytes.
 struct Cluster;
 
 impl PodReader for Cluster {
@@ -34,7 +34,13 @@ impl PodReader for Cluster {
         pod: &'a str,
         uid: &'a str,
     ) -> BoxFuture<'a, Result<Option<Arc<Value>>, String>> {
-        let metadata = json!({"name": pod, "namespace": namespace, "uid": uid});
+        let bytes = match pod.split('-').next() {
+            Some("large") => 300_000,
+            Some("huge") => 2_000_000,
+            _ => 0,
+        };
+        let annotations = json!({"data": "x".repeat(bytes)});
+        let metadata = json!({"name": pod, "namespace": namespace, "uid": uid, "annotations": annotations});
         let found =
             (pod != "gone").then(|| Arc::new(json!({"metadata": metadata, "status": {"podIP": "10.0.0.1"}})));
         async { Ok(found) }.boxed()

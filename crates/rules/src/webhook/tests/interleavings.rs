@@ -21,6 +21,8 @@ enum WebhookEvent {
     Leave(usize),
     /// The oldest or the latest call is answered.
     Answer { latest: bool, success: bool, task: bool, finished: Vec<usize>, stop: bool, fails: bool },
+    /// The latest request, if it is a batch, has no room for its last pod.
+    Cut,
     /// So many seconds pass.
     Pass(i64),
     /// Another process continues from the stored status.
@@ -42,6 +44,7 @@ fn event() -> impl Strategy<Value = WebhookEvent> {
         4 => answer.prop_map(|(latest, success, task, finished, stop, fails)| {
             WebhookEvent::Answer { latest, success, task, finished, stop, fails }
         }),
+        1 => Just(WebhookEvent::Cut),
         4 => (0..30_i64).prop_map(WebhookEvent::Pass),
         1 => Just(WebhookEvent::Restart),
     ]
@@ -92,6 +95,13 @@ impl Model {
             }
             WebhookEvent::Leave(pod) => {
                 self.waiting.remove(pod);
+            }
+            WebhookEvent::Cut => {
+                if let Some((WebhookCall::Post { number, .. }, sent)) = self.open.last_mut()
+                    && let Some(cut) = sent.pop()
+                {
+                    self.machine.leave_out(*number, &[(cut.name, None)].into(), self.now);
+                }
             }
             WebhookEvent::Pass(seconds) => self.now = UnixNanos(self.now.0 + seconds * SECOND),
             WebhookEvent::Restart => {

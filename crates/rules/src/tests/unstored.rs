@@ -1,0 +1,57 @@
+//! Rule objects whose status can't be written.
+
+use serde_json::json;
+
+use super::api_server::ApiServer;
+use super::is_out;
+use super::leader::Leader;
+
+/// Creates the rule object `name` with a budget of 1 for the pods with the label of this name.
+fn rule(server: &ApiServer, name: &str) {
+    let rules = json!([{"name": "budget", "availablePolicy": {"maxUnavailableValue": 1}}]);
+    server.rule(name, json!({"selector": {"matchLabels": {name: "yes"}}, "rules": rules}));
+}
+
+#[tokio::test]
+async fn a_status_that_cannot_be_written_holds_back_its_own_pods_only() {
+    let server = ApiServer::new();
+    server.pods(3, 3);
+    [("web-0", "a"), ("web-1", "b"), ("web-2", "b")]
+        .iter()
+        .for_each(|(pod, set)| server.label(pod, set, "yes"));
+    ["a", "b"].iter().for_each(|name| rule(&server, name));
+    server.deny_status(Some("a"));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    let why = "waits until budgets can be kept: could not write the status of PodTransitionRule a";
+    leader.until("the reason is reported", |leader| leader.reconcile("web-0").contains(why)).await;
+    for pod in ["web-1", "web-2"] {
+        server.begin(pod);
+        leader.until("a pod of the other rule goes", |leader| is_out(&leader.server, pod)).await;
+        assert!(!is_out(&server, "web-0"));
+        server.finish(pod);
+    }
+    server.deny_status(None);
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+/// The first pod waits for both rule objects, and gets room in the one that can be written.
+#[tokio::test]
+async fn a_pod_that_waits_for_such_a_status_keeps_no_room_in_other_budgets() {
+    let server = ApiServer::new();
+    server.pods(2, 2);
+    [("web-0", "a"), ("web-0", "b"), ("web-1", "b")]
+        .iter()
+        .for_each(|(pod, set)| server.label(pod, set, "yes"));
+    ["a", "b"].iter().for_each(|name| rule(&server, name));
+    server.deny_status(Some("a"));
+    let mut leader = Leader::start(&server, "one");
+    ["web-0", "web-1"].iter().for_each(|pod| server.begin(pod));
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-1")).await;
+    assert!(!is_out(&server, "web-0"));
+    server.finish("web-1");
+    server.deny_status(None);
+    leader.until("the first pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
