@@ -53,8 +53,12 @@ impl SetError {
     /// delivers what has changed.
     pub(crate) fn is_outdated(&self) -> bool {
         // With other reasons for 409, another writer was faster.
-        let is_name_taken = self.status().is_some_and(Status::is_already_exists);
-        matches!(self.code(), Some(404 | 409)) && !is_name_taken || self.is_in_ending_namespace()
+        matches!(self.code(), Some(404 | 409)) && !self.is_name_taken() || self.is_in_ending_namespace()
+    }
+
+    /// Returns true if another object has the name of the one that was to be created.
+    pub(crate) fn is_name_taken(&self) -> bool {
+        self.status().is_some_and(Status::is_already_exists)
     }
 
     /// Returns true if the request failed because the namespace is being deleted.

@@ -4,6 +4,7 @@ mod create;
 mod identities;
 mod plan;
 mod pods;
+mod taken_name;
 mod writes;
 
 pub(crate) use plan::{Executed, PlanWork};

@@ -7,20 +7,22 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use podward_api::CloneSet;
-use podward_core::cloneset::{Plan, SetPod, SetSpec, UpdateKind, count, plan};
+use podward_api::clone_set::CloneSetCondition;
+use podward_core::cloneset::{Plan, SetPod, SetSpec, State, UpdateKind, count, plan};
 
 use crate::adopt::adopt;
 use crate::claims;
 use crate::context::Context;
 use crate::errors::SetError;
 use crate::execute::{Executed, PlanWork};
-use crate::observe::{ObservedPod, Observer, observe, spec_of};
+use crate::observe::{Observed, ObservedPod, Observer, observe, spec_of};
 use crate::overdue;
+use crate::pod::Pod;
 use crate::podlist;
 use crate::report;
-use crate::revisions::{delete_old, revisions};
+use crate::revisions::{Revisions, delete_old, revisions};
 use crate::status::{self, Report};
-use crate::template::Owner;
+use crate::template::{Owner, Progress};
 
 /// The pause before a deletion that Podward holds is tried again. Podward deletes the pod by itself.
 const HELD_DELAY: Duration = Duration::from_secs(10);
@@ -42,21 +44,20 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         Ok(options) => options,
         Err(error) => {
             let problem = error.to_string();
-            status::write_invalid(&context, &set, &problem).await?;
+            status::write_problem(&context, &set, CloneSetCondition::INVALID, problem.clone()).await?;
             return Err(SetError::Invalid { object, problem });
         }
     };
     let owner = Owner::of(&set);
     let now = Timestamp::now();
-    adopt(&context, &set, &owner).await?;
-    // Before pods are created: they do not get claims that go with others.
-    let cleaned = claims::clean(&context, &set, &owner).await;
-    let revisions = revisions(&context, &set, &owner).await?;
-    let pods = context.pods.of(&uid);
-    // Before pods are created: they may get the name of one that is gone.
-    if podlist::forget_the_gone(&context, &set, &pods).await? {
-        return Ok(Action::await_change());
-    }
+    let prepared = match prepare(&context, &set, &owner).await {
+        Ok(prepared) => prepared,
+        Err(error) => {
+            not_reconciled(&context, &set, &error).await;
+            return Err(error);
+        }
+    };
+    let Some(Prepared { revisions, pods, cleaned }) = prepared else { return Ok(Action::await_change()) };
     let observer = Observer::new(&set, &revisions.update, &revisions.all, options, now);
     let observed = observe(&observer, &pods);
     let spec = spec_of(&set, &options);
@@ -84,13 +85,16 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         update_revision: &update_revision,
         current_revision: &revisions.current.0,
         collisions: revisions.collisions,
-        failed_scale: failed_scale.as_ref().map(ToString::to_string),
+        failed_scale: failed_scale
+            .as_ref()
+            .or(cleaned.as_ref().err().filter(|error| !error.is_outdated()))
+            .map(ToString::to_string),
         waits,
         failed_update: failed_update
             .as_ref()
             .map(ToString::to_string)
             .or_else(|| not_in_place(&spec, &found, &observed.seen))
-            .or_else(|| failing(&observed.pods)),
+            .or_else(|| troubled(&observed)),
         past_deadline,
     };
     let (wanted, progress_wake) = status::status(&set, &before, report, now);
@@ -109,6 +113,41 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     Ok(next.map_or_else(Action::await_change, Action::requeue))
 }
 
+/// What a plan begins with.
+struct Prepared {
+    revisions: Revisions,
+    pods: Vec<Arc<Pod>>,
+    /// Whether claims of pods that are gone were deleted. Nothing waits for that.
+    cleaned: Result<(), SetError>,
+}
+
+/// Does what comes before the plan. `None`: the set itself has changed.
+///
+/// # Errors
+/// Fails if a request fails, or the template is not one of pods.
+async fn prepare(context: &Context, set: &CloneSet, owner: &Owner) -> Result<Option<Prepared>, SetError> {
+    adopt(context, set, owner).await?;
+    // Before pods are created: they do not get claims that go with others.
+    let cleaned = claims::clean(context, set, owner).await;
+    let revisions = revisions(context, set, owner).await?;
+    let pods = context.pods.of(&owner.uid);
+    // Before pods are created: they may get the name of one that is gone.
+    let has_changed = podlist::forget_the_gone(context, set, &pods).await?;
+    Ok((!has_changed).then_some(Prepared { revisions, pods, cleaned }))
+}
+
+/// Writes why nothing is done for a set, if the API server answers.
+async fn not_reconciled(context: &Context, set: &CloneSet, error: &SetError) {
+    let is_invalid = matches!(error, SetError::Invalid { .. });
+    if error.is_outdated() || error.code().is_none() && !is_invalid {
+        return;
+    }
+    let reason = if is_invalid { CloneSetCondition::INVALID } else { CloneSetCondition::NOT_RECONCILED };
+    if let Err(error) = status::write_problem(context, set, reason, error.to_string()).await {
+        tracing::debug!(%error, "the status of a CloneSet that is not reconciled");
+    }
+}
+
 /// Returns why the set does not update pods that cannot be changed in place.
 fn not_in_place(spec: &SetSpec, found: &Plan, seen: &[SetPod]) -> Option<String> {
     let first = seen.get(*found.not_in_place.first()?)?;
@@ -123,17 +162,30 @@ fn not_in_place(spec: &SetSpec, found: &Plan, seen: &[SetPod]) -> Option<String>
     })
 }
 
-/// Returns which pods do not run with their new containers.
-fn failing(observed: &[ObservedPod]) -> Option<String> {
-    let mut failing = observed.iter().filter(|pod| !pod.report.failing.is_empty());
-    let first = failing.next()?;
-    let words = first.report.failing.iter().map(|it| format!("container {}: {}", it.container, it.reason));
-    let words: Vec<String> = words.collect();
-    let others = match failing.count() {
-        0 => String::new(),
-        count => format!("; and {} more", report::counted(count)),
-    };
-    Some(format!("pod {} was changed and does not run: {}{others}", first.pod.name_any(), words.join(", ")))
+/// Returns which pods do not run with their new containers, or whose update does not go on.
+fn troubled(observed: &Observed) -> Option<String> {
+    let mut troubles = observed.pods.iter().zip(&observed.seen).filter_map(|(pod, seen)| trouble(pod, seen));
+    let first = troubles.next()?;
+    Some(match troubles.count() {
+        0 => first,
+        count => format!("{first}; and {} more", report::counted(count)),
+    })
+}
+
+fn trouble(pod: &ObservedPod, seen: &SetPod) -> Option<String> {
+    let failing = &pod.report.failing;
+    if !failing.is_empty() {
+        let words = failing.iter().map(|it| format!("container {}: {}", it.container, it.reason));
+        let words: Vec<String> = words.collect();
+        return Some(format!("pod {} was changed and does not run: {}", seen.name, words.join(", ")));
+    }
+    match &pod.report.progress {
+        // In other states, the next update replaces what is left of this one.
+        Progress::Blocked(reason) if seen.state == Some(State::Updating) => {
+            Some(format!("the update of pod {} does not go on: {reason}", seen.name))
+        }
+        _ => None,
+    }
 }
 
 /// Returns when to reconcile a set again after `error`.

@@ -1,5 +1,6 @@
 //! The revisions of a set.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -11,8 +12,11 @@ use serde_json::Value;
 
 use crate::context::Context;
 use crate::errors::{SetError, call};
+use crate::observe::is_active;
+use crate::pod::Pod;
 use crate::template::{
-    NewRevision, Owner, WantedRevision, raise_patch, template_of, to_delete, wanted_revision,
+    NewRevision, Owner, WantedRevision, is_same_revision, raise_patch, short_hash, template_of, to_delete,
+    wanted_revision,
 };
 
 /// How often another name is tried for a new revision.
@@ -89,10 +93,28 @@ pub(crate) async fn revisions(
         problem: format!("ControllerRevision {update} was deleted"),
     };
     let update = find(&update).ok_or_else(missing)?;
-    let before = set.status.as_ref().and_then(|status| status.current_revision.as_deref()).and_then(find);
+    let stored = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
+    let before = stored.and_then(find).or_else(|| of_pods(&all, &update, &context.pods.of(&owner.uid)));
     let before = before.and_then(|revision| Some((revision.name_any(), template_of(&revision)?)));
     let current = before.unwrap_or_else(|| (update.name_any(), set.spec.template.clone()));
     Ok(Revisions { all, update, current, collisions })
+}
+
+/// Returns the newest revision that a pod has, but for `update`: the status may be lost, and a set that takes over pods has
+/// none yet.
+fn of_pods(
+    all: &[Arc<ControllerRevision>],
+    update: &ControllerRevision,
+    pods: &[Arc<Pod>],
+) -> Option<Arc<ControllerRevision>> {
+    let labels = pods.iter().filter(|pod| is_active(pod));
+    let labels: BTreeSet<&str> =
+        labels.filter_map(|pod| pod.labels().get(keys::REVISION_HASH)).map(|it| short_hash(it)).collect();
+    let is_before = |revision: &&Arc<ControllerRevision>| {
+        let name = revision.name_any();
+        labels.contains(short_hash(&name)) && !is_same_revision(&name, &update.name_any())
+    };
+    all.iter().filter(is_before).max_by_key(|revision| revision.revision).cloned()
 }
 
 /// Deletes old revisions that nothing uses, but as many as the set keeps.

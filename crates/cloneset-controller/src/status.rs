@@ -119,15 +119,21 @@ fn set_problem(
     }
 }
 
-/// Writes that the set cannot be carried out, and why.
+/// Writes that nothing is done for the set, and why: `reason` is [`CloneSetCondition::INVALID`] or
+/// [`CloneSetCondition::NOT_RECONCILED`]. The observed generation stays: the set is not as its spec says.
 ///
 /// # Errors
 /// Fails if the request fails.
-pub(crate) async fn write_invalid(context: &Context, set: &CloneSet, problem: &str) -> Result<(), SetError> {
+pub(crate) async fn write_problem(
+    context: &Context,
+    set: &CloneSet,
+    reason: &str,
+    problem: String,
+) -> Result<(), SetError> {
     let before = stored(context, set);
     let mut wanted = before.clone();
-    let (kind, problem) = (CloneSetCondition::FAILED_UPDATE, Some(problem.to_owned()));
-    set_problem(&mut wanted.conditions, kind, "Invalid", problem, Timestamp::now());
+    let kind = CloneSetCondition::FAILED_UPDATE;
+    set_problem(&mut wanted.conditions, kind, reason, Some(problem), Timestamp::now());
     write(context, set, &before, wanted).await.map(drop)
 }
 

@@ -144,7 +144,19 @@ impl ApiServer {
         if path.contains("/clonesets/") {
             return response(200, &json!(set(json!({}))));
         }
+        if head.method == Method::GET {
+            let name = head.uri.query().and_then(|query| query.split("metadata.name%3D").nth(1));
+            let place = format!("{path}/{}", name.unwrap_or_default());
+            let items: Vec<_> = inner.objects.get(&place).into_iter().collect();
+            return response(200, &json!({"kind": "List", "metadata": {}, "items": items}));
+        }
+        let is_new_pod = head.method == Method::POST && last == "pods";
         let place = if head.method == Method::POST { format!("{path}/{name}") } else { path };
+        if is_new_pod && inner.objects.contains_key(&place) {
+            let reason = "AlreadyExists";
+            let body = json!({"kind": "Status", "status": "Failure", "reason": reason, "code": 409, "message": name});
+            return response(409, &body);
+        }
         let mut object = inner.objects.remove(&place).unwrap_or_default();
         if head.method == Method::DELETE {
             return response(200, &json!({"kind": "Status", "status": "Success"}));

@@ -43,5 +43,5 @@ pub use pod::{NotReadyKeys, Operation, PodRevision, SetPod, UpdateProgress};
 pub use set::{SetSpec, UpdateKind};
 pub use state::State;
 pub use status::{SetCounts, count};
-pub use step::{OperationStep, PodStep, Previous};
+pub use step::{OperationStep, PodStep, Previous, Rearm};
 pub use wait::{HookKind, HookWait, wait};

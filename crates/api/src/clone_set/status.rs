@@ -80,6 +80,10 @@ impl CloneSetCondition {
     pub const FAILED_SCALE: &str = "FailedScale";
     /// Pods could not be updated.
     pub const FAILED_UPDATE: &str = "FailedUpdate";
+    /// The reason of `FailedUpdate`: the set is invalid, and nothing is done for it.
+    pub const INVALID: &str = "Invalid";
+    /// The reason of `FailedUpdate`: a request failed that is needed before anything can be done for the set.
+    pub const NOT_RECONCILED: &str = "NotReconciled";
     /// The update makes progress.
     pub const PROGRESSING: &str = "Progressing";
 

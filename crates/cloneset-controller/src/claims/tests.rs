@@ -139,6 +139,41 @@ async fn a_pod_that_was_taken_away_keeps_its_claims() {
     assert!(context.claims.of(SET).iter().any(|claim| claim.name_any() == "data-web-aaaaa"));
 }
 
+/// Somebody has changed the labels of the pod, and a ReplicaSet has adopted it.
+#[tokio::test]
+async fn a_name_of_a_pod_of_another_owner_stops_no_creation() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let mut other = owned("web-aaaaa", 1);
+    other["metadata"]["ownerReferences"][0]["kind"] = json!("ReplicaSet");
+    other["metadata"]["ownerReferences"][0]["name"] = json!("other");
+    server.store_pod("web-aaaaa", other);
+    context.claims.deliver(serde_json::from_value(owned("data-web-aaaaa", 1)).unwrap());
+    reconcile(with_claims(2, true), Arc::clone(&context)).await.unwrap();
+    let names: Vec<String> = context.pods.of(SET).iter().map(|pod| pod.name_any()).collect();
+    assert!(names.len() == 2 && !names.contains(&"web-aaaaa".to_owned()), "{names:?}");
+    let claims: Vec<String> = context.claims.of(SET).iter().map(|claim| claim.name_any()).collect();
+    for name in names {
+        assert!(claims.contains(&format!("data-{name}")), "{claims:?}");
+    }
+    let note = "a pod of ReplicaSet other has the name web-aaaaa: a new pod gets another name, and new \
+                PersistentVolumeClaims";
+    let events = server.events(&context).await;
+    assert!(events.contains(&("Warning".to_owned(), "NameTaken".to_owned(), note.to_owned())), "{events:?}");
+}
+
+/// The answer to its creation was lost, and the watch has not delivered it.
+#[tokio::test]
+async fn a_pod_of_the_set_that_exists_already_is_no_problem() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    server.store_pod("web-aaaaa", owned("web-aaaaa", 1));
+    context.claims.deliver(serde_json::from_value(owned("data-web-aaaaa", 1)).unwrap());
+    reconcile(with_claims(1, true), Arc::clone(&context)).await.unwrap();
+    let names: Vec<String> = context.pods.of(SET).iter().map(|pod| pod.name_any()).collect();
+    assert_eq!((names, created(&server).len()), (vec!["web-aaaaa".to_owned()], 1));
+}
+
 /// The name may be that of a new pod a moment later.
 #[tokio::test]
 async fn names_of_pods_that_are_gone_leave_the_list_first() {

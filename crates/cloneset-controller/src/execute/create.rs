@@ -16,13 +16,14 @@ use serde_json::Value;
 
 use super::MAX_CONCURRENT;
 use super::identities::identities;
+use super::taken_name;
 use crate::claims::taken_away;
 use crate::context::Context;
 use crate::delete::delete;
 use crate::errors::{SetError, call};
 use crate::observe::is_active;
 use crate::pod::Pod;
-use crate::template::{KeptIds, NewPod, Owner, id, kept_ids, new_claims, new_pod};
+use crate::template::{KeptIds, NewPod, Owner, id, instance_ids, kept_ids, new_claims, new_pod};
 
 /// The most pods that are created by one plan, so that a plan does not last for long. The next one creates the others, if they
 /// are still missing.
@@ -82,7 +83,7 @@ pub(super) async fn create(
     // Nobody tells the owner of the finalizer that it should remove it, so the pod may not end for long.
     kept.occupied.retain(|pod| !pod.finalizers().iter().any(|finalizer| held_by.contains(finalizer)));
     let labels = pods.map(ResourceExt::labels).chain(claims.map(ResourceExt::labels));
-    let taken = labels.filter_map(|labels| id(labels).map(str::to_owned)).collect();
+    let taken: BTreeSet<String> = labels.filter_map(|labels| id(labels).map(str::to_owned)).collect();
     let own = context.remember(&owner.uid, |memory| memory.own_deletions.clone());
     let total = total.min(MAX_CREATIONS.saturating_add(kept.occupied.len()));
     let mut found = identities(total, kept, &own, &taken, || fastrand::u32(..));
@@ -99,7 +100,7 @@ pub(super) async fn create(
         }
     }
     let current = usize::try_from(count.current).unwrap_or(usize::MAX);
-    let (count, error) = create_all(context, new, current, found.ids).await;
+    let (count, error) = create_all(context, new, current, found.ids, &taken).await;
     Created { count, deleted, error: error.or(failed), waits }
 }
 
@@ -116,13 +117,14 @@ async fn delete_ended(context: &Context, set: &CloneSet, owner: &Owner, pod: &Po
 }
 
 /// Creates pods with these identities, the first `current` ones with the old revision: one, then twice as many in each
-/// round, so that an error that all of them have is met once; when a round was large, all others. Returns the number of
-/// pods that were created, and the first error.
+/// round, so that an error that all of them have is met once; when a round was large, all others. Another identity is not in
+/// `taken`. Returns the number of pods that were created, and the first error.
 async fn create_all(
     context: &Context,
     new: NewPods<'_>,
     current: usize,
     ids: Vec<String>,
+    taken: &BTreeSet<String>,
 ) -> (usize, Option<SetError>) {
     let mut wanted = ids.into_iter().enumerate().map(|(index, id)| (index < current, id));
     let (mut done, mut round) = (0, 1);
@@ -134,7 +136,7 @@ async fn create_all(
             return None;
         }
         let _work = context.progress.begin();
-        let result = create_one(context, new, is_current, id).await;
+        let result = create_one(context, new, is_current, id, taken).await;
         failed.fetch_or(result.is_err(), Ordering::Relaxed);
         Some(result)
     };
@@ -157,11 +159,36 @@ async fn create_all(
     }
 }
 
+/// Creates a pod with this identity. If a pod of another owner has its name, it gets another identity that is not in `taken`.
 async fn create_one(
     context: &Context,
     new: NewPods<'_>,
     is_current: bool,
     id: String,
+    taken: &BTreeSet<String>,
+) -> Result<(), SetError> {
+    let Err(error) = create_with(context, new, is_current, &id).await else { return Ok(()) };
+    if !error.is_name_taken() {
+        return Err(error);
+    }
+    let NewPods { set, owner, .. } = new;
+    let name = format!("{}-{id}", owner.name);
+    let Some(holder) = taken_name::holder(context, owner, &name).await? else { return Err(error) };
+    if taken_name::is_own(owner, &holder) {
+        context.pods.store(holder);
+        return Ok(());
+    }
+    taken_name::report(context, set, &holder);
+    let other = instance_ids(1, &BTreeSet::new(), taken, || fastrand::u32(..)).pop();
+    create_with(context, new, is_current, &other.ok_or(error)?).await
+}
+
+/// Creates a pod with this identity, and its claims.
+async fn create_with(
+    context: &Context,
+    new: NewPods<'_>,
+    is_current: bool,
+    id: &str,
 ) -> Result<(), SetError> {
     let NewPods { set, owner, claims, current, update, now, .. } = new;
     let (revision, template) = if is_current { current } else { update };
@@ -170,7 +197,7 @@ async fn create_one(
     let claim_templates = &set.spec.volume_claim_templates;
     if !claim_templates.is_empty() {
         let selector = set.spec.selector.match_labels.clone().unwrap_or_default();
-        for claim in new_claims(owner, &selector, claim_templates, &id).map_err(invalid)?.into_values() {
+        for claim in new_claims(owner, &selector, claim_templates, id).map_err(invalid)?.into_values() {
             let name = claim.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default().to_owned();
             if claims.iter().any(|it| it.metadata.name.as_ref() == Some(&name)) {
                 continue;
@@ -189,7 +216,7 @@ async fn create_one(
         set: owner,
         template,
         revision,
-        id: &id,
+        id,
         claim_templates,
         readiness_gates: &[keys::POD_READY],
         now,

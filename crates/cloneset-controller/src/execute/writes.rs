@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use podward_core::cloneset::{Hook, NotReadyKeys, OperationStep, PodStep, Previous, keys};
+use kube::ResourceExt;
+use podward_core::cloneset::{Hook, NotReadyKeys, OperationStep, PodStep, Previous, Rearm, keys};
 use podward_core::keys::Stage;
 use podward_kube_util::unix_nanos;
 use serde_json::{Map, Value, json};
@@ -43,7 +44,7 @@ pub(super) fn writes(
     let Patches { resize, pod: mut patch } =
         change.unwrap_or_else(|| Patches { resize: None, pod: PodPatch::of(pod) });
     let is_change = step.update || step.next_batch;
-    metadata(&mut patch, step, hook, now);
+    metadata(&mut patch, pod, step, hook, now);
     let conditions = conditions(pod, step, now);
     let takes_out =
         step.update_ready == Some(false) || step.not_ready.is_some_and(|it| it != NotReadyKeys::default());
@@ -68,7 +69,7 @@ pub(super) fn writes(
     }
 }
 
-fn metadata(patch: &mut PodPatch, step: &PodStep, hook: Option<&Hook>, now: Timestamp) {
+fn metadata(patch: &mut PodPatch, pod: &Pod, step: &PodStep, hook: Option<&Hook>, now: Timestamp) {
     let PodPatch { labels, annotations, finalizers, .. } = patch;
     let mut label = |key: &str, value: Option<String>| drop(labels.insert(key.to_owned(), value));
     if let Some(state) = step.state {
@@ -93,9 +94,22 @@ fn metadata(patch: &mut PodPatch, step: &PodStep, hook: Option<&Hook>, now: Time
         }
         None => {}
     }
-    if let Some(hook) = hook.filter(|_| step.rearm) {
-        hook.labels.iter().for_each(|(key, value)| label(key, Some(value.clone())));
-        finalizers.extend(hook.finalizers.iter().map(|name| (name.clone(), true)));
+    match (step.rearm, hook) {
+        (Some(Rearm::Begin), Some(hook)) => {
+            hook.labels.iter().for_each(|(key, value)| label(key, Some(value.clone())));
+            finalizers.extend(hook.finalizers.iter().map(|name| (name.clone(), true)));
+        }
+        (Some(Rearm::Cancel), Some(hook)) => {
+            let markers = hook.labels.iter().filter(|(key, value)| pod.labels().get(*key) == Some(value));
+            markers.for_each(|(key, _)| label(key, None));
+            let markers = hook.finalizers.iter().filter(|name| pod.finalizers().contains(name));
+            finalizers.extend(markers.map(|name| (name.clone(), false)));
+        }
+        _ => {}
+    }
+    if let Some(rearm) = step.rearm {
+        let is_begun = rearm == Rearm::Begin;
+        annotations.insert(keys::REARMED.to_owned(), is_begun.then(|| "true".to_owned()));
     }
     match step.previous {
         Some(Previous::Store(state)) => {
@@ -234,7 +248,7 @@ mod tests {
     fn markers_are_put_back() {
         let labels = BTreeMap::from([("in-use".to_owned(), "true".to_owned())]);
         let hook = Hook { labels, finalizers: ["example.com/in-use".to_owned()].into(), ..Hook::default() };
-        let step = PodStep { rearm: true, operation: Some(OperationStep::Begin), ..step() };
+        let step = PodStep { rearm: Some(Rearm::Begin), operation: Some(OperationStep::Begin), ..step() };
         let found = writes(&pod(json!([])), &step, Some(&hook), None, NOW);
         let [Write::Pod(patch)] = &found[..] else { panic!("{found:?}") };
         assert_eq!(patch["metadata"]["labels"]["in-use"], "true");
@@ -243,5 +257,30 @@ mod tests {
             "0"
         );
         assert_eq!(patch["metadata"]["finalizers"], json!(["example.com/in-use"]));
+        assert_eq!(patch["metadata"]["annotations"][keys::REARMED], "true");
+    }
+
+    #[test]
+    fn markers_are_taken_away_again() {
+        let labels = ["in-use", "other", "absent"].map(|key| (key.to_owned(), "true".to_owned()));
+        let finalizers = ["example.com/in-use", "example.com/absent"].map(str::to_owned);
+        let hook = Hook { labels: labels.into(), finalizers: finalizers.into(), ..Hook::default() };
+        let mut marked = pod(json!([]));
+        marked.metadata.labels.get_or_insert_default().insert("other".to_owned(), "no marker".to_owned());
+        marked.metadata.finalizers = Some(vec!["example.com/in-use".to_owned()]);
+        let of = |rearm| {
+            let found = writes(&marked, &PodStep { rearm: Some(rearm), ..step() }, Some(&hook), None, NOW);
+            let [Write::Pod(patch)] = &found[..] else { panic!("{found:?}") };
+            patch["metadata"].clone()
+        };
+        let cancelled = of(Rearm::Cancel);
+        let labels = json!({"in-use": null, keys::STATE_LABEL: "Normal"});
+        assert_eq!(cancelled["labels"], labels);
+        assert_eq!(cancelled["$deleteFromPrimitiveList/finalizers"], json!(["example.com/in-use"]));
+        let finished = of(Rearm::Finish);
+        assert_eq!(finished["labels"], json!({keys::STATE_LABEL: "Normal"}));
+        for metadata in [cancelled, finished] {
+            assert_eq!(metadata["annotations"].get(keys::REARMED), Some(&Value::Null));
+        }
     }
 }

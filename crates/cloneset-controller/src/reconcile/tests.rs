@@ -1,6 +1,7 @@
 //! Reconciliations against a stand-in API server.
 
 use http::Method;
+use podward_core::cloneset::keys;
 use podward_runtime::progress::Progress;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -9,11 +10,109 @@ use serde_json::json;
 use super::*;
 use crate::test_api::{ApiServer, set};
 
+const SET: &str = "set-uid";
 const LIMIT: Duration = Duration::from_millis(1800);
 
 async fn fails(set: &Arc<CloneSet>, context: &Arc<Context>) {
     let error = reconcile(Arc::clone(set), Arc::clone(context)).await.unwrap_err();
     on_error(Arc::clone(set), &error, Arc::clone(context));
+}
+
+/// Returns the reason and the message of a condition of the status that was written last.
+fn condition(context: &Context, kind: &str) -> Option<(String, String)> {
+    let (status, _) = context.written_status(SET)?;
+    let found = status.conditions.into_iter().find(|condition| condition.type_ == kind)?;
+    Some((found.reason, found.message))
+}
+
+/// The next status can be written at once.
+fn wait_for_interval(context: &Context) {
+    context.remember(SET, |memory| {
+        if let Some((_, at)) = &mut memory.status {
+            *at = at.checked_sub(Duration::from_secs(1)).unwrap();
+        }
+    });
+}
+
+#[tokio::test]
+async fn a_failure_before_the_plan_is_in_the_status() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let set = Arc::new(set(json!({})));
+    server.refuse(Method::POST, "controllerrevisions", "NAME is not allowed");
+    fails(&set, &context).await;
+    let (reason, message) = condition(&context, CloneSetCondition::FAILED_UPDATE).unwrap();
+    assert_eq!(reason, "NotReconciled");
+    assert!(message.starts_with("could not create ControllerRevision web-"), "{message}");
+    assert_eq!(context.written_status(SET).unwrap().0.observed_generation, None);
+    server.refuse(Method::POST, "nothing", "");
+    wait_for_interval(&context);
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    assert_eq!(condition(&context, CloneSetCondition::FAILED_UPDATE), None);
+    assert_eq!(context.written_status(SET).unwrap().0.observed_generation, Some(1));
+}
+
+#[tokio::test]
+async fn a_claim_that_cannot_be_deleted_is_in_the_status() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let set = |replicas: u32| {
+        let claim = json!({"metadata": {"name": "data"}, "spec": {}});
+        Arc::new(set(json!({"replicas": replicas, "volumeClaimTemplates": [claim]})))
+    };
+    reconcile(set(1), Arc::clone(&context)).await.unwrap();
+    reconcile(set(0), Arc::clone(&context)).await.unwrap();
+    server.refuse(Method::DELETE, "persistentvolumeclaims", "no");
+    wait_for_interval(&context);
+    fails(&set(0), &context).await;
+    let (_, message) = condition(&context, CloneSetCondition::FAILED_SCALE).unwrap();
+    assert!(message.starts_with("could not delete PersistentVolumeClaim data-web-"), "{message}");
+}
+
+#[tokio::test]
+async fn an_update_that_does_not_go_on_is_in_the_status() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let set = Arc::new(set(json!({"replicas": 2})));
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    for pod in context.pods.of(SET) {
+        let mut pod = Pod::clone(&pod);
+        let labels = pod.metadata.labels.get_or_insert_default();
+        labels.insert(keys::STATE_LABEL.to_owned(), "Updating".to_owned());
+        pod.metadata
+            .annotations
+            .get_or_insert_default()
+            .insert(keys::UPDATE_STATE.to_owned(), "{".to_owned());
+        pod.metadata.resource_version = Some("1000".to_owned());
+        context.pods.deliver(pod);
+    }
+    let first = context.pods.of(SET)[0].name_any();
+    wait_for_interval(&context);
+    reconcile(set, Arc::clone(&context)).await.unwrap();
+    let (_, message) = condition(&context, CloneSetCondition::FAILED_UPDATE).unwrap();
+    let begin =
+        format!("the update of pod {first} does not go on: the annotation {} cannot", keys::UPDATE_STATE);
+    assert!(message.starts_with(&begin) && message.ends_with("; and 1 pod more"), "{message}");
+}
+
+/// As if the status was lost, or the set has taken over the pods of another one.
+#[tokio::test]
+async fn pods_of_the_partition_get_the_revision_of_others() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({"replicas": 2}))), Arc::clone(&context)).await.unwrap();
+    context.forget(SET);
+    let template = json!({
+        "metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "main", "image": "web:2"}]},
+    });
+    let update = json!({"replicas": 3, "updateStrategy": {"partition": 3}, "template": template});
+    reconcile(Arc::new(set(update)), Arc::clone(&context)).await.unwrap();
+    let images: Vec<_> =
+        server.created("pods").iter().map(|pod| pod["spec"]["containers"][0]["image"].clone()).collect();
+    assert_eq!(images, ["web:1"; 3]);
+    let (status, _) = context.written_status(SET).unwrap();
+    assert_ne!(status.current_revision, status.update_revision);
 }
 
 #[tokio::test]
@@ -152,6 +251,7 @@ async fn every_reconciliation_that_fails_is_counted() {
     ];
     for (count, (method, resource, replicas)) in (1..).zip(steps) {
         server.refuse(method, resource, "no");
+        context.forget(SET);
         fails(&Arc::new(set(json!({"replicas": replicas}))), &context).await;
         counts(count);
     }

@@ -49,14 +49,17 @@ pub(crate) struct Patches {
 pub(crate) fn update(pod: &Pod, change: InPlaceChange, update: Update<'_>) -> Result<Patches, String> {
     // The new update replaces a state that nobody can read.
     let last = UpdateState::of(pod).ok().flatten().unwrap_or_default();
-    let change = waiting(pod, &last).then(change).without_stored(pod);
+    let change = waiting(pod, &last).then(change);
+    // The resize may have been written, and the write after it not.
+    let resizes = !change.resources.is_empty();
+    let change = change.without_stored(pod);
     let unfinished = unfinished(pod, &last);
     let mut state = UpdateState {
         revision: update.revision.to_owned(),
         update_timestamp: Some(update.now),
         update_images: last.update_images && !unfinished.is_empty(),
         update_env_from_metadata: last.update_env_from_metadata && !unfinished.is_empty(),
-        update_resources: last.update_resources && resized::missing(pod).is_some(),
+        update_resources: resizes || last.update_resources && resized::missing(pod).is_some(),
         last_container_statuses: unfinished,
         ..UpdateState::default()
     };

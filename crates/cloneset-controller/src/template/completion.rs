@@ -20,6 +20,8 @@ pub(crate) enum Progress {
     Complete,
     /// It waits for this.
     Waits(String),
+    /// It waits for this, which may never happen: people have to know.
+    Blocked(String),
     /// The next writes can be made; see [`next`](super::next).
     NextBatch,
     /// Its containers stay as they are until then.
@@ -53,14 +55,14 @@ pub(crate) struct Report {
 pub(crate) fn progress(pod: &Pod, now: Timestamp) -> Report {
     let state = match UpdateState::of(pod) {
         Ok(state) => state.unwrap_or_default(),
-        Err(error) => return Report { progress: Progress::Waits(error), failing: Vec::new() },
+        Err(error) => return Report { progress: Progress::Blocked(error), failing: Vec::new() },
     };
     Report { progress: progress_of(pod, &state, now), failing: failing(pod, &state) }
 }
 
 fn progress_of(pod: &Pod, state: &UpdateState, now: Timestamp) -> Progress {
     match PendingUpdate::of(pod) {
-        Err(error) => return Progress::Waits(error),
+        Err(error) => return Progress::Blocked(error),
         Ok(Some(pending)) => {
             let end = pending.end(state).filter(|end| now < *end && !pending.is_void(pod));
             return end.map_or(Progress::NextBatch, |until| Progress::Grace { until });
@@ -70,16 +72,21 @@ fn progress_of(pod: &Pod, state: &UpdateState, now: Timestamp) -> Progress {
     let missing =
         state.last_container_statuses.iter().find(|(name, last)| !is_replaced(pod, state, name, last));
     if let Some((name, last)) = missing {
-        return Progress::Waits(match pod.container_status(name).and_then(stopped) {
-            Some(reason) => format!("the container {name} is not replaced yet: {reason}"),
-            None if keeps_image(pod, name, last) => {
-                format!("the container {name} has to be stopped, so that it starts with its new environment")
-            }
-            None => format!("the container {name} is not replaced yet"),
-        });
+        return match pod.container_status(name).and_then(stopped) {
+            Some(reason) => Progress::Waits(format!("the container {name} is not replaced yet: {reason}")),
+            None if keeps_image(pod, name, last) => Progress::Blocked(format!(
+                "the container {name} has to be stopped, so that it starts with its new environment"
+            )),
+            None => Progress::Waits(format!("the container {name} is not replaced yet")),
+        };
     }
-    if let Some(missing) = resized::missing(pod).filter(|_| state.update_resources) {
-        return Progress::Waits(missing);
+    if state.update_resources {
+        if let Some(refusal) = resized::refused(pod) {
+            return Progress::Blocked(refusal);
+        }
+        if let Some(missing) = resized::missing(pod) {
+            return Progress::Waits(missing);
+        }
     }
     let waiting = state.waiting();
     if waiting.is_empty() {

@@ -8,13 +8,14 @@ use serde_json::Value;
 /// What the controller writes on pods itself: it does not come from a template.
 const OWN_LABELS: [&str; 4] =
     [keys::STATE_LABEL, keys::REVISION_HASH, keys::TEMPLATE_HASH, keys::INSTANCE_ID];
-const OWN_ANNOTATIONS: [&str; 6] = [
+const OWN_ANNOTATIONS: [&str; 7] = [
     keys::STATE_TIME,
     keys::UPDATE_STATE,
     keys::UPDATE_GRACE,
     keys::DELETE_HOLD,
     keys::PREVIOUS_STATE,
     keys::UNCONFIRMED,
+    keys::REARMED,
 ];
 
 /// The field of a strategic merge patch with the finalizers that are removed.

@@ -1,22 +1,45 @@
 //! Whether the kubelet has changed the resources of the containers of a pod.
 
+use k8s_openapi::api::core::v1::PodCondition;
+
 use super::resources::Resources;
 use crate::pod::{Container, Pod};
+
+/// The kubelet has put the resize off, or refuses it.
+const PENDING: &str = "PodResizePending";
+/// The kubelet resizes the pod.
+const IN_PROGRESS: &str = "PodResizeInProgress";
+
+/// Returns why the kubelet does not resize the pod, as a text for people. `None` if it does, or has done so.
+pub(super) fn refused(pod: &Pod) -> Option<String> {
+    let has_failed = |it: &&PodCondition| it.type_ == IN_PROGRESS && it.reason.as_deref() == Some("Error");
+    let refusal = resizes(pod).find(|it| it.type_ == PENDING || has_failed(it))?;
+    Some(format!(
+        "{}; request less, or delete the pod, so that the one that replaces it can get another node",
+        words(refusal)
+    ))
+}
 
 /// Returns what is missing until all containers have the resources in the spec, as a text for people. `None` if they
 /// have.
 pub(super) fn missing(pod: &Pod) -> Option<String> {
-    let mut resizes = pod.conditions().iter().filter(|it| {
-        it.status == "True" && ["PodResizePending", "PodResizeInProgress"].contains(&it.type_.as_str())
-    });
-    if let Some(condition) = resizes.next() {
-        let words =
-            [Some(condition.type_.as_str()), condition.reason.as_deref(), condition.message.as_deref()];
-        let words: Vec<_> = words.into_iter().flatten().filter(|it| !it.is_empty()).collect();
-        return Some(format!("new resources: {}", words.join(": ")));
+    if let Some(condition) = resizes(pod).next() {
+        return Some(words(condition));
     }
     let waiting = pod.containers().iter().find(|it| !has_resources(pod, it))?;
     Some(format!("the container {} does not have its new resources yet", waiting.name))
+}
+
+/// Returns the conditions of a resize that has not ended.
+fn resizes(pod: &Pod) -> impl Iterator<Item = &PodCondition> {
+    let is_resize = |it: &&PodCondition| [PENDING, IN_PROGRESS].contains(&it.type_.as_str());
+    pod.conditions().iter().filter(|it| it.status == "True").filter(is_resize)
+}
+
+fn words(condition: &PodCondition) -> String {
+    let words = [Some(condition.type_.as_str()), condition.reason.as_deref(), condition.message.as_deref()];
+    let words: Vec<_> = words.into_iter().flatten().filter(|it| !it.is_empty()).collect();
+    format!("new resources: {}", words.join(": "))
 }
 
 fn has_resources(pod: &Pod, container: &Container) -> bool {
@@ -40,11 +63,15 @@ mod tests {
 
     use super::*;
 
-    fn missing_in(status: Value) -> Option<String> {
+    fn pod(status: Value) -> Pod {
         let spec = json!({"containers": [{"name": "app", "resources": {
             "requests": {"cpu": "1", "memory": "1Gi", "example.com/gpu": "1"}, "limits": {"cpu": "2"},
         }}]});
-        missing(&serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).unwrap())
+        serde_json::from_value(json!({"metadata": {}, "spec": spec, "status": status})).unwrap()
+    }
+
+    fn missing_in(status: Value) -> Option<String> {
+        missing(&pod(status))
     }
 
     fn container(fields: &Value) -> Value {
@@ -72,9 +99,22 @@ mod tests {
 
     #[test]
     fn a_condition_says_why() {
-        let (kind, reason, message) = ("PodResizePending", "Infeasible", "no cpu");
-        let condition = json!({"type": kind, "status": "True", "reason": reason, "message": message});
-        let expected = "new resources: PodResizePending: Infeasible: no cpu".to_owned();
-        assert_eq!(missing_in(json!({"conditions": [condition]})), Some(expected));
+        let status = |kind: &str, reason: &str| {
+            let message = if reason.is_empty() { "" } else { "no cpu" };
+            let condition = json!({"type": kind, "status": "True", "reason": reason, "message": message});
+            json!({"conditions": [condition]})
+        };
+        let advice = "request less, or delete the pod, so that the one that replaces it can get another node";
+        for (kind, reason, expected) in [
+            ("PodResizePending", "Infeasible", "new resources: PodResizePending: Infeasible: no cpu"),
+            ("PodResizePending", "Deferred", "new resources: PodResizePending: Deferred: no cpu"),
+            ("PodResizeInProgress", "Error", "new resources: PodResizeInProgress: Error: no cpu"),
+        ] {
+            assert_eq!(missing_in(status(kind, reason)).as_deref(), Some(expected));
+            assert_eq!(refused(&pod(status(kind, reason))), Some(format!("{expected}; {advice}")));
+        }
+        let runs = status("PodResizeInProgress", "");
+        assert_eq!(missing_in(runs.clone()).as_deref(), Some("new resources: PodResizeInProgress"));
+        assert_eq!(refused(&pod(runs)), None);
     }
 }

@@ -84,6 +84,8 @@ pub struct SetPod {
     pub delete_hold: Option<String>,
     /// True if it left PreparingNormal for an update, and the `preNormal` hook has never confirmed it.
     pub unconfirmed: bool,
+    /// True if the markers of the `inPlaceUpdate` hook were put back before it had confirmed the last update.
+    pub rearmed: bool,
     /// The revision.
     pub revision: PodRevision,
     /// The progress of the last in-place update.

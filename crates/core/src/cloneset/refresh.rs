@@ -6,7 +6,7 @@ use super::need::is_unconfirmed;
 use super::pod::{NotReadyKeys, Operation, SetPod, UpdateProgress};
 use super::set::SetSpec;
 use super::state::State;
-use super::step::{OperationStep, PodStep};
+use super::step::{OperationStep, PodStep, Rearm};
 
 /// Plans the transitions of pods without a step, and completes the steps of all pods with their conditions.
 pub(super) fn plan(draft: &mut Draft<'_>) {
@@ -98,12 +98,15 @@ fn conditions(set: &SetSpec, pod: &SetPod, step: &mut PodStep) {
         effective == Some(within)
             && hook.as_ref().is_some_and(|it| it.hold_traffic && !is_confirmed(Some(it), pod, within))
     };
+    // The hook has not confirmed the last update, whatever markers the pod has.
+    let rearmed = step.rearm.map_or(pod.rearmed, |rearm| rearm != Rearm::Finish);
+    let holds_rearmed = rearmed && hooks.in_place_update.as_ref().is_some_and(|hook| hook.hold_traffic);
     let wanted = NotReadyKeys {
         pre_delete: state == Some(State::PreparingDelete) && marks(&hooks.pre_delete),
         pre_update: matches!(effective, Some(State::PreparingUpdate | State::Updating))
             && marks(&hooks.in_place_update),
         pre_normal: holds(&hooks.pre_normal, State::PreparingNormal),
-        post_update: holds(&hooks.in_place_update, State::Updated),
+        post_update: holds_rearmed || holds(&hooks.in_place_update, State::Updated),
     };
     let holds = wanted != NotReadyKeys::default();
     if pod.has_not_ready_gate && pod.not_ready != Some(wanted) && (pod.scheduled || holds) {

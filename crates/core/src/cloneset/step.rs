@@ -23,6 +23,17 @@ pub enum Previous {
     Forget,
 }
 
+/// What happens to the markers of the `inPlaceUpdate` hook of a pod whose last update it has not confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rearm {
+    /// They are put back, and that is stored: the operator is asked to release the pod again.
+    Begin,
+    /// It is not stored any more: the operator has released the pod.
+    Finish,
+    /// They are taken away: the operator is asked to confirm the last update, as before.
+    Cancel,
+}
+
 /// What is done with one pod. The conditions are written first where they take the pod out of service, and last where they
 /// put it back.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -39,8 +50,8 @@ pub struct PodStep {
     pub previous: Option<Previous>,
     /// Whether it is stored that the `preNormal` hook has never confirmed the pod.
     pub unconfirmed: Option<bool>,
-    /// True if the markers of the `inPlaceUpdate` hook are put back, so that its operator is asked again.
-    pub rearm: bool,
+    /// What happens to the markers of the `inPlaceUpdate` hook.
+    pub rearm: Option<Rearm>,
     /// True if the pod gets the label `specified-delete`.
     pub specify: bool,
     /// True if the pod gets the revision of the template in place.

@@ -1,14 +1,14 @@
 //! Which pods get the revision of the template.
 
 use super::draft::{Draft, length};
-use super::hook::{Hook, holds};
+use super::hook::holds;
 use super::need::{is_unconfirmed, missing, recreates};
 use super::pod::{Operation, SetPod};
 use super::removal::remove;
 use super::scale::creatable_updates;
 use super::scatter::scatter;
 use super::state::State;
-use super::step::{OperationStep, PodStep};
+use super::step::{OperationStep, PodStep, Rearm};
 
 /// Plans updates, and returns pods that wait for an update that they do not get.
 pub(super) fn plan(draft: &mut Draft<'_>) {
@@ -89,7 +89,10 @@ fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
         Some(State::Updating) => draft.step(PodStep { update: true, ..PodStep::of(index) }),
         Some(State::PreparingUpdate) => {
             let step = match may_change && !holds(hook, pod, State::PreparingUpdate) {
-                true => PodStep { update: true, ..PodStep::to(index, State::Updating) },
+                true => {
+                    let rearm = pod.rearmed.then_some(Rearm::Finish);
+                    PodStep { update: true, rearm, ..PodStep::to(index, State::Updating) }
+                }
                 false => PodStep { operation: begin, ..PodStep::of(index) },
             };
             draft.step(step);
@@ -100,10 +103,11 @@ fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
             }
             let unconfirmed = is_unconfirmed(draft.set, pod).then_some(true).filter(|_| !pod.unconfirmed);
             // The operator that should have confirmed the last update is asked to release the pod for this one.
-            let rearm = pod.state == Some(State::Updated) && hook.is_some_and(Hook::has_markers);
+            let rearm = pod.state == Some(State::Updated) && hook.is_some_and(|hook| !hook.confirms(pod));
             let step = match may_change && !rearm && !holds(hook, pod, State::PreparingUpdate) {
                 true => PodStep { update: true, unconfirmed, ..PodStep::to(index, State::Updating) },
                 false => {
+                    let rearm = rearm.then_some(Rearm::Begin);
                     let to = PodStep::to(index, State::PreparingUpdate);
                     PodStep { operation: begin, rearm, unconfirmed, ..to }
                 }
@@ -117,6 +121,8 @@ fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
 fn give_back(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
     let hook = draft.set.hooks().in_place_update.as_ref();
     let state = match hook {
+        // The operator has not confirmed the last update, and is asked to do so, as before.
+        Some(_) if pod.rearmed => State::Updated,
         _ if pod.unconfirmed && is_unconfirmed(draft.set, pod) => State::PreparingNormal,
         // The operator has released it, and is asked to bring it back.
         Some(hook) if !hook.confirms(pod) => State::Updated,
@@ -127,5 +133,6 @@ fn give_back(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
         Operation::NotNeeded | Operation::None | Operation::Finished => None,
     };
     let unconfirmed = (pod.unconfirmed && state != State::Updated).then_some(false);
-    draft.step(PodStep { operation, unconfirmed, ..PodStep::to(index, state) });
+    let rearm = pod.rearmed.then_some(if hook.is_some() { Rearm::Cancel } else { Rearm::Finish });
+    draft.step(PodStep { operation, unconfirmed, rearm, ..PodStep::to(index, state) });
 }

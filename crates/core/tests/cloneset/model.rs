@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use podward_core::cloneset::{
     Amount, Hook, Lifecycle, NotReadyKeys, Operation, OperationStep, Plan, PodRevision, PodStep, Previous,
-    SetPod, SetSpec, State, UpdateKind, UpdateProgress, plan,
+    Rearm, SetPod, SetSpec, State, UpdateKind, UpdateProgress, plan,
 };
 
 pub(crate) const NEW: &str = "newly-create";
@@ -240,6 +240,7 @@ impl Model {
             state: Some(State::PreparingNormal),
             previous: None,
             unconfirmed: false,
+            rearmed: false,
             past_deadline: false,
             delete_hold: None,
             awaits_service: self.seen_set.operations,
@@ -359,7 +360,7 @@ fn follows(pod: &SetPod, step: &PodStep, next: State, hooks: &Lifecycle) -> bool
         // Its deletion was cancelled.
         (Some(PreparingDelete), _) => pod.previous.is_none_or(|it| it == next) || next == PreparingNormal,
         (None | Some(PreparingNormal | Normal | Updated), PreparingUpdate) => {
-            holds(&hooks.in_place_update) || waits_for_permission || step.rearm
+            holds(&hooks.in_place_update) || waits_for_permission || step.rearm == Some(Rearm::Begin)
         }
         (None | Some(PreparingNormal | Normal | PreparingUpdate | Updated), Updating) => step.update,
         (Some(PreparingNormal), Normal) => confirms(&hooks.pre_normal) || goes_on(&hooks.pre_normal),
@@ -368,7 +369,9 @@ fn follows(pod: &SetPod, step: &PodStep, next: State, hooks: &Lifecycle) -> bool
             confirms(&hooks.in_place_update) || goes_on(&hooks.in_place_update)
         }
         // The update is not wanted any more.
-        (Some(PreparingUpdate), Normal) => confirms(&hooks.in_place_update),
+        (Some(PreparingUpdate), Normal) => {
+            confirms(&hooks.in_place_update) && (!pod.rearmed || hooks.in_place_update.is_none())
+        }
         (Some(PreparingUpdate), Updated | PreparingNormal) => true,
         _ => false,
     }
@@ -406,9 +409,12 @@ fn applied(stored: &StoredPod, step: &PodStep, set: &StoredSet) -> StoredPod {
     };
     pod.unconfirmed = step.unconfirmed.unwrap_or(pod.unconfirmed);
     pod.specified_delete |= step.specify;
-    if step.rearm {
-        mark(pod, &[IN_PLACE]);
+    match step.rearm {
+        Some(Rearm::Begin) => mark(pod, &[IN_PLACE]),
+        Some(Rearm::Cancel) => drop(pod.labels.remove(IN_PLACE)),
+        Some(Rearm::Finish) | None => {}
     }
+    pod.rearmed = step.rearm.map_or(pod.rearmed, |rearm| rearm == Rearm::Begin);
     pod.operation = match step.operation {
         Some(OperationStep::Begin) => Operation::Begun,
         Some(OperationStep::Finish) => Operation::Finished,

@@ -22,6 +22,8 @@ enum Event {
     ForeignDelete(usize),
     Replicas(u32),
     Template(u32),
+    /// Another image, or the one before.
+    Image,
     Limits(u32, Amount, u32),
     Pause(bool),
     Exclude(bool),
@@ -56,6 +58,7 @@ fn events() -> impl Strategy<Value = Event> {
         1 => index.prop_map(Event::ForeignDelete),
         2 => (0..6_u32).prop_map(Event::Replicas),
         2 => (0..6_u32).prop_map(Event::Template),
+        2 => Just(Event::Image),
         1 => (0..3_u32, amounts(), 0..3_u32).prop_map(|(down, partition, surge)| Event::Limits(down, partition, surge)),
         1 => any::<bool>().prop_map(Event::Pause),
         1 => any::<bool>().prop_map(Event::Exclude),
@@ -84,6 +87,7 @@ fn happen(model: &mut Model, event: Event) {
         Event::ForeignDelete(pod) => model.delete_foreign(pod),
         Event::Replicas(replicas) => set.replicas = replicas,
         Event::Template(template) => model.set.template = template,
+        Event::Image => model.set.template = (model.set.template + 3) % 6,
         Event::Limits(down, partition, surge) => {
             (set.max_unavailable, set.partition) = (Amount::Count(down), partition);
             set.max_surge = Amount::Count(surge);
@@ -124,6 +128,24 @@ fn settle(model: &mut Model) {
     }
 }
 
+/// Pods get another image, and no operator confirms them.
+fn begin_update(model: &mut Model) {
+    settle(model);
+    happen(model, Event::Image);
+    for _ in 0..20 {
+        model.relist();
+        model.reconcile(usize::MAX);
+        for pod in 0..model.pods.len() {
+            let state = model.pods.values().nth(pod).and_then(|stored| stored.pod.state);
+            if state == Some(State::PreparingUpdate) {
+                model.operate(pod);
+            }
+            model.permit(pod);
+            model.run(pod);
+        }
+    }
+}
+
 fn is_settled(model: &Model) -> bool {
     let set = &model.set.spec;
     let pods = model.stored_pods();
@@ -134,6 +156,7 @@ fn is_settled(model: &Model) -> bool {
             && pod.state == Some(State::Normal)
             && pod.not_ready == Some(NotReadyKeys::default())
             && !pod.unconfirmed
+            && !pod.rearmed
             && !pod.specified_delete
     };
     let wanted = (set.replicas - set.partition()) as usize;
@@ -162,7 +185,14 @@ proptest! {
 
     /// The limits hold after each write, whatever happens in whatever order, and the set settles.
     #[test]
-    fn limits_hold_and_sets_settle(mut model in models(), events in prop::collection::vec(events(), 0..120)) {
+    fn limits_hold_and_sets_settle(
+        mut model in models(),
+        is_updated in any::<bool>(),
+        events in prop::collection::vec(events(), 0..120),
+    ) {
+        if is_updated {
+            begin_update(&mut model);
+        }
         for event in events {
             happen(&mut model, event);
         }

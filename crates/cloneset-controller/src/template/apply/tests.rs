@@ -274,6 +274,43 @@ fn a_resize_that_has_not_ended_is_a_part_of_the_next_update() {
     assert_eq!(progress(&typed(&pod), at(1)).progress, Progress::Complete, "all containers were resized");
 }
 
+/// Writes the resize, as if the write after it had failed.
+fn write_resize(pod: &mut Value, patches: Patches) {
+    let nothing = PodPatch::of(&typed(pod));
+    write(pod, &Patches { pod: nothing, ..patches });
+}
+
+#[test]
+fn a_resize_without_the_write_after_it_is_waited_for() {
+    let shape = Shape { priorities: [None; 3], ..PLAIN };
+    let (old, new) = (template(&shape, &FIRST), template(&shape, &Variant { cpu: 2, ..FIRST }));
+    let is_waited_for = |pod: &Value| {
+        let found = progress(&typed(pod), at(9)).progress;
+        assert!(matches!(&found, Progress::Waits(text) if text.contains("resources")), "{found:?}");
+    };
+    for grace_seconds in [0, 5] {
+        let mut pod = pod_of(&old, "web-1111");
+        let mut kubelet = Kubelet::default();
+        kubelet.sync(&mut pod);
+        let second = Update { grace_seconds, ..SECOND };
+        let patches = update(&typed(&pod), changed(&old, &new), second).unwrap();
+        if grace_seconds > 0 {
+            write(&mut pod, &patches);
+            let patches = next(&typed(&pod), at(9)).unwrap().unwrap();
+            write_resize(&mut pod, patches);
+            let patches = next(&typed(&pod), at(9)).unwrap().unwrap();
+            write(&mut pod, &patches);
+        } else {
+            write_resize(&mut pod, patches);
+            let patches = update(&typed(&pod), changed(&old, &new), second).unwrap();
+            write(&mut pod, &patches);
+        }
+        is_waited_for(&pod);
+        kubelet.sync(&mut pod);
+        assert_eq!(progress(&typed(&pod), at(9)).progress, Progress::Complete);
+    }
+}
+
 fn shapes() -> impl Strategy<Value = Shape> {
     let priority = prop::option::of(prop::sample::select(vec![-1_i64, 0, 5]));
     (prop::array::uniform3(priority), any::<[bool; 3]>(), any::<[bool; 3]>())
@@ -315,7 +352,7 @@ fn step(pod: &mut Value, kubelet: &mut Kubelet, works: bool, now: &mut i64) -> b
             let patches = next(&typed(pod), at(*now)).unwrap().unwrap();
             write(pod, &patches);
         }
-        Progress::Waits(reason) => {
+        Progress::Waits(reason) | Progress::Blocked(reason) => {
             // Whoever restarts containers for a new environment.
             let is_asked = works && reason.contains("has to be stopped");
             if let Some(name) = NAMES.iter().find(|name| is_asked && reason.contains(*name)) {

@@ -109,7 +109,7 @@ fn what_does_not_run_is_reported() {
 fn a_container_with_another_environment_has_to_be_stopped() {
     let same = json!({"imageID": "sha256:1", "containerID": "containerd://1", "image": "app:2"});
     let text = "the container app has to be stopped, so that it starts with its new environment".to_owned();
-    assert_eq!(report(&pod(same.clone(), json!({}))).progress, Progress::Waits(text));
+    assert_eq!(report(&pod(same.clone(), json!({}))).progress, Progress::Blocked(text));
     assert!(is_complete(same, json!({"containerID": "containerd://2"})));
 }
 
@@ -136,7 +136,7 @@ fn an_annotation_that_nobody_can_read_is_waited_for() {
         let pod = json!({"metadata": {"annotations": {key: "{"}}});
         let found = report(&pod).progress;
         assert!(
-            matches!(&found, Progress::Waits(text) if text.contains(key) && text.contains("removed")),
+            matches!(&found, Progress::Blocked(text) if text.contains(key) && text.contains("removed")),
             "{found:?}"
         );
     }
@@ -150,6 +150,9 @@ fn resources_are_waited_for() {
     pod["metadata"]["annotations"][UPDATE_STATE] = json!(state.to_string());
     let text = "the container app does not have its new resources yet".to_owned();
     assert_eq!(report(&pod).progress, Progress::Waits(text));
+    let mut refused = pod.clone();
+    refused["status"]["conditions"] = json!([{"type": "PodResizePending", "status": "True"}]);
+    assert!(matches!(report(&refused).progress, Progress::Blocked(_)));
     pod["status"]["containerStatuses"][0]["resources"] = json!({"requests": {"cpu": "2"}});
     assert_eq!(report(&pod).progress, Progress::Complete);
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::{
     Amount, Creations, Hook, Lifecycle, NotReadyKeys, Operation, PodRevision, PodStep, UpdateKind,
 };
-use super::super::{OperationStep, Previous, State, UpdateProgress};
+use super::super::{OperationStep, Previous, Rearm, State, UpdateProgress};
 use super::*;
 
 mod options;
@@ -51,6 +51,7 @@ pub(in super::super) fn pod(name: &str) -> SetPod {
         state: Some(State::Normal),
         previous: None,
         unconfirmed: false,
+        rearmed: false,
         past_deadline: false,
         delete_hold: None,
         awaits_service: false,
@@ -237,11 +238,26 @@ fn a_newer_template_asks_the_hook_again() {
     let set = with_hooks(1);
     let updated = without("unready-blocker-inplace", in_state(State::Updated, old("a")));
     let step = only(plan(&set, std::slice::from_ref(&updated)));
-    assert!(step.state == Some(State::PreparingUpdate) && step.rearm, "{step:?}");
+    assert_eq!((step.state, step.rearm), (Some(State::PreparingUpdate), Some(Rearm::Begin)));
+    // The operator has not confirmed the last update when the template is reverted.
+    let waits = SetPod { rearmed: true, ..in_state(State::PreparingUpdate, old("a")) };
+    let reverted = SetPod { revision: PodRevision::Update, ..waits.clone() };
+    let expected = PodStep { rearm: Some(Rearm::Cancel), ..PodStep::to(0, State::Updated) };
+    assert_eq!(only(plan(&set, std::slice::from_ref(&reverted))), expected);
+    let unconfirmed = without("newly-create", SetPod { unconfirmed: true, ..reverted.clone() });
+    assert_eq!(only(plan(&set, &[unconfirmed])), expected, "one hook after the other");
+    let forgotten = PodStep { rearm: Some(Rearm::Finish), ..PodStep::to(0, State::Normal) };
+    assert_eq!(only(plan(&self::set(1), &[reverted])), forgotten, "the hook was removed");
+    let released = without("unready-blocker-inplace", waits);
+    let step = only(plan(&set, &[released]));
+    assert!(step.update && step.rearm == Some(Rearm::Finish), "{step:?}");
+    // It has confirmed the last update.
+    let step = only(plan(&set, &[in_state(State::Updated, old("a"))]));
+    assert_eq!((step.state, step.rearm), (Some(State::PreparingUpdate), None));
     // While it is updated, the operator has released it already.
     let updating = SetPod { update_ready: Some(false), ..in_state(State::Updating, updated) };
     let step = only(plan(&set, &[updating]));
-    assert!(step.state.is_none() && step.update && !step.rearm, "{step:?}");
+    assert!(step.state.is_none() && step.update && step.rearm.is_none(), "{step:?}");
 }
 
 #[test]
@@ -358,8 +374,9 @@ fn an_operation_that_is_not_completed_begins_again() {
         let step = only(plan(&set(1), &[in_state(state, bad.clone())]));
         assert_eq!((step.operation, step.update), (Some(OperationStep::Begin), false), "{state}");
     }
-    let step = only(plan(&with_hooks(1), &[in_state(State::Updated, bad.clone())]));
-    assert_eq!((step.operation, step.rearm), (Some(OperationStep::Begin), true));
+    let unconfirmed = without("unready-blocker-inplace", in_state(State::Updated, bad.clone()));
+    let step = only(plan(&with_hooks(1), &[unconfirmed]));
+    assert_eq!((step.operation, step.rearm), (Some(OperationStep::Begin), Some(Rearm::Begin)));
     let kept = SetSpec { partition: Amount::Count(1), ..set(1) };
     assert_eq!(plan(&kept, &[in_state(State::Updated, bad)]), Plan::default(), "it is not updated");
 }

@@ -15,21 +15,29 @@ pub(super) fn causes(set: &CloneSet, pods: &[DynamicObject]) -> Vec<Cause> {
     let object = format!("cloneset {namespace}/{name}");
     let describe = format!("kubectl -n {namespace} describe cloneset {name}");
     let status = set.status.clone().unwrap_or_default();
+    let found = |kind: &str, status: &str| {
+        set.status.as_ref()?.conditions.iter().find(|it| it.type_ == kind && it.status == status)
+    };
+    let since = |condition: &CloneSetCondition| condition.last_transition_time.as_ref().map(|Time(at)| *at);
+    // The controller has seen it, and the generation is that of the last one for which it could do anything.
+    if let Some(failed) = found(CloneSetCondition::FAILED_UPDATE, "True").filter(|it| is_left_alone(set, it))
+    {
+        let what = format!("nothing is done for the CloneSet: {}", failed.message);
+        return vec![Cause::new(Case::Other, object, what).since(since(failed)).next(describe)];
+    }
     if status.observed_generation < set.metadata.generation {
         let what = "no controller has seen the present CloneSet: neither OpenKruise nor Podward's cloneset-controller";
         let next = "kubectl get pods -A -l 'app.kubernetes.io/name in (cloneset-controller, kruise)'";
         return vec![Cause::new(Case::NoController, object, what).next(next)];
     }
-    let found = |kind: &str, status: &str| {
-        set.status.as_ref()?.conditions.iter().find(|it| it.type_ == kind && it.status == status)
-    };
-    let since = |condition: &CloneSetCondition| condition.last_transition_time.as_ref().map(|Time(at)| *at);
     let mut causes = Vec::new();
     if let Some(failed) = found(CloneSetCondition::FAILED_SCALE, "True") {
         // It holds failed deletes too.
-        let cause = match failed.message.strip_prefix("could not delete ") {
-            Some(rest) => Cause::new(Case::Other, object.clone(), format!("cannot delete {rest}"))
-                .next(describe.clone()),
+        let other = failed.message.strip_prefix("could not ").filter(|rest| !rest.starts_with("create "));
+        let cause = match other {
+            Some(rest) => {
+                Cause::new(Case::Other, object.clone(), format!("cannot {rest}")).next(describe.clone())
+            }
             None => creation::refused(&failed.message, &namespace, &format!("cloneset/{name}")),
         };
         causes.push(cause.since(since(failed)));
@@ -72,6 +80,14 @@ pub(super) fn causes(set: &CloneSet, pods: &[DynamicObject]) -> Vec<Cause> {
         causes.push(Cause::new(Case::Rollout, object, what).next(describe));
     }
     causes
+}
+
+/// Returns true if the condition says that the controller does nothing for the set. One that is valid again was not seen since.
+fn is_left_alone(set: &CloneSet, failed: &CloneSetCondition) -> bool {
+    match &*failed.reason {
+        CloneSetCondition::INVALID => set.check().is_err(),
+        reason => reason == CloneSetCondition::NOT_RECONCILED,
+    }
 }
 
 /// Returns the cause if pods in these states wait for a hook. `holds` is true if the hook holds them by its markers, and false if
@@ -188,6 +204,26 @@ mod tests {
     }
 
     #[test]
+    fn a_set_that_cannot_be_reconciled_says_why() {
+        let status = |reason: &str| {
+            let failed =
+                json!({"type": "FailedUpdate", "status": "True", "reason": reason, "message": "why"});
+            json!({"observedGeneration": 1, "conditions": [failed]})
+        };
+        let told = [(Case::Other, "nothing is done for the CloneSet: why".to_owned())];
+        let invalid = set(&json!({}), &status("Invalid"));
+        assert_eq!(found(&invalid, &[]), told);
+        assert_eq!(found(&set(&json!({}), &status("NotReconciled")), &[]), told);
+        // It was corrected, or fails in other ways.
+        let template = json!({
+            "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]},
+        });
+        let valid = json!({"selector": {"matchLabels": {"app": "web"}}, "template": template});
+        assert_eq!(found(&set(&valid, &status("Invalid")), &[])[0].0, Case::NoController);
+        assert_eq!(found(&set(&json!({}), &status("Failed")), &[])[0].0, Case::NoController);
+    }
+
+    #[test]
     fn a_delete_that_fails_is_not_told_as_a_refused_creation() {
         let refused = |message: &str| {
             let failed = json!({"type": "FailedScale", "status": "True", "message": message});
@@ -197,6 +233,8 @@ mod tests {
         let expected =
             "cannot delete pod shop/web-x: admission webhook \"policy.example.com\" denied the request: no";
         assert_eq!(refused(denied), [(Case::Other, expected.to_owned())]);
+        let handed = refused("could not make a pod the owner of PersistentVolumeClaim data-web-x: no");
+        assert_eq!(handed[0].1, "cannot make a pod the owner of PersistentVolumeClaim data-web-x: no");
         let created = refused("could not create pod shop/web-x: something else");
         assert_eq!(created[0].0, Case::CreationFailed);
     }

@@ -78,6 +78,21 @@ fn a_hook_holds_traffic_until_it_confirms_the_pod() {
 }
 
 #[test]
+fn a_hook_that_is_asked_again_holds_traffic_until_it_confirms_the_pod() {
+    let set = with_options(|hook| hook.hold_traffic = true);
+    let held = Some(NotReadyKeys { post_update: true, ..NotReadyKeys::default() });
+    let updated = SetPod { not_ready: held, ..in_state(State::Updated, old("a")) };
+    let updated = without("unready-blocker-inplace", updated);
+    let step = only(plan(&set, std::slice::from_ref(&updated)));
+    assert_eq!((step.rearm, step.not_ready), (Some(Rearm::Begin), None));
+    let waits = SetPod { rearmed: true, not_ready: held, ..in_state(State::PreparingUpdate, old("a")) };
+    assert_eq!(plan(&set, std::slice::from_ref(&waits)), Plan::default());
+    let reverted = SetPod { revision: PodRevision::Update, ..waits };
+    let step = only(plan(&set, &[reverted]));
+    assert_eq!((step.rearm, step.not_ready), (Some(Rearm::Cancel), None));
+}
+
+#[test]
 fn a_pod_that_has_opted_in_is_normal_when_it_is_in_service() {
     let new = in_state(State::PreparingNormal, pod("a"));
     let new = SetPod { awaits_service: true, operation: Operation::None, ..new };
