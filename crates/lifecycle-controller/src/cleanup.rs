@@ -60,6 +60,7 @@ fn forget_gone(store: &Store<CachedPod>, context: &Context) -> Vec<HeldPod> {
     context.retries.retain(exists);
     context.services.retain(exists);
     context.gone_services.retain(exists);
+    context.joint_removals.retain(exists);
     let mut held = Vec::new();
     for GonePod { key, uid, is_held_by_hook } in context.report.retain(is_stored) {
         context.deciders.forget(&key, &uid);

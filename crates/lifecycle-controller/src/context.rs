@@ -12,6 +12,7 @@ use crate::decide::Decision;
 use crate::deciders::Deciders;
 use crate::drain_turns::DrainTurns;
 use crate::gone_services::GoneServiceChecks;
+use crate::joint_removals::JointRemovals;
 use crate::observation::Observation;
 use crate::report::{Observed, Report};
 use crate::retries::Retries;
@@ -25,6 +26,7 @@ pub(crate) struct Context {
     pub(crate) deciders: Deciders,
     pub(crate) drain_turns: DrainTurns,
     pub(crate) gone_services: GoneServiceChecks,
+    pub(crate) joint_removals: JointRemovals,
     /// The reconciliations in progress.
     pub(crate) progress: Progress,
     pub(crate) report: Report,
@@ -47,6 +49,7 @@ impl Context {
             deciders,
             drain_turns,
             gone_services: GoneServiceChecks::new(client.clone()),
+            joint_removals: JointRemovals::default(),
             progress,
             retries: Retries::default(),
             services: ServiceChecks::new(client.clone()),
@@ -75,11 +78,14 @@ impl Context {
         }
     }
 
-    /// Returns true if the lifecycle condition is written for its own sake: its wait has lasted, and writes that move
-    /// operations do not queue.
+    /// Returns true if writes that move operations do not queue.
+    pub(crate) fn has_spare_capacity(&self) -> bool {
+        self.writer.has_spare_capacity() && !self.drain_turns.has_queue()
+    }
+
+    /// Returns true if the lifecycle condition is written for its own sake: its wait has lasted, and it delays no other write.
     pub(crate) fn is_condition_due(&self, wait: Option<Duration>) -> bool {
-        let has_capacity = || self.writer.has_spare_capacity() && !self.drain_turns.has_queue();
-        wait.is_some_and(|wait| wait.is_zero()) && has_capacity()
+        wait.is_some_and(|wait| wait.is_zero()) && self.has_spare_capacity()
     }
 
     /// Writes `decision`. `wait` is how long the lifecycle condition may be out of date, `None` if it is not. Returns the

@@ -27,6 +27,7 @@ mod decide;
 mod deciders;
 mod drain_turns;
 mod gone_services;
+mod joint_removals;
 mod leader_pods;
 mod observation;
 mod opted_out;
