@@ -26,6 +26,10 @@ pub use template::{InvalidTemplate, PodField, Template};
 pub const RELEASE_REMOVALS_ANNOTATION: &str = "podward.io/release-removals";
 /// The finalizer of a binding that may have instances of its own in its registry.
 pub const BINDING_FINALIZER: &str = "podward.io/discovery-binding";
+/// The finalizer of a binding that may have a hook, for which pods wait.
+pub const BINDING_HOOK_FINALIZER: &str = "podward.io/discovery-hook";
+/// All finalizers of bindings that are Podward's.
+pub const BINDING_FINALIZERS: [&str; 2] = [BINDING_FINALIZER, BINDING_HOOK_FINALIZER];
 
 /// Defines which pods are instances of which service in which registry.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

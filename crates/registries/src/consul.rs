@@ -33,6 +33,8 @@ use self::wire::{HealthEntry, NodeNames};
 
 const TOKEN: HeaderName = HeaderName::from_static("x-consul-token");
 const INDEX: &str = "x-consul-index";
+/// Says that the answer lacks what the token may not read. Consul does not send it to clients without a token.
+const FILTERED: &str = "x-consul-results-filtered-by-acls";
 /// Consul accepts 128 operations in a transaction (`maxTxnOps`). A change needs up to two, and one creates the node.
 const BATCH: usize = 63;
 /// Clients of Consul usually watch with blocking queries. Others ask again after some seconds.
@@ -175,6 +177,32 @@ impl Consul {
         self.http.send(request, doing).await
     }
 
+    /// Checks that an answer is complete: what the token may not read is not absent. `rights` are those that it needs.
+    fn check_complete(
+        &self,
+        response: &HttpResponse,
+        rights: &str,
+        doing: &str,
+        address: &str,
+    ) -> Result<(), RegistryError> {
+        if response.headers.get(FILTERED).is_none_or(|value| value != "true") {
+            return Ok(());
+        }
+        let reason = format!(
+            "the answer lacks what the token may not read, so it is not known whether an instance is registered; give the \
+             token {rights}"
+        );
+        Err(RegistryError { kind: RegistryErrorKind::Denied, ..invalid_request(doing, address, reason) })
+    }
+
+    /// The rights to see all services of the node.
+    fn node_rights(&self) -> String {
+        format!(
+            "node:read for node {:?} and service:read for all of its services, or set consul.node to a node of its own",
+            self.options.node
+        )
+    }
+
     fn node_path(&self) -> String {
         format!("/v1/catalog/node-services/{}", escaped(&self.options.node))
     }
@@ -225,6 +253,7 @@ impl Registry for Consul {
             status if status.is_success() => response,
             _ => return Err(response.failure(&doing, at)),
         };
+        self.check_complete(&response, &self.node_rights(), &doing, at)?;
         let found: NodeNames = response.json(&doing, at)?;
         let keys = found.services.0.into_iter().map(|service| ServiceKey {
             namespace: service.namespace,
@@ -241,8 +270,14 @@ impl Registry for Consul {
             "" => String::new(),
             namespace => format!("&ns={}", escaped(namespace)),
         };
+        let at = self.address(address)?;
         let response = self.get(address, &path, &query, &doing).await?;
-        let entries: Bounded<HealthEntry> = response.json(&doing, self.address(address)?)?;
+        let rights = format!(
+            "service:read for service {:?} and node:read for all nodes that have instances of it",
+            service.name
+        );
+        self.check_complete(&response, &rights, &doing, at)?;
+        let entries: Bounded<HealthEntry> = response.json(&doing, at)?;
         Ok(entries.0.into_iter().map(|entry| self.instance(entry)).collect())
     }
 
@@ -295,6 +330,7 @@ impl Consul {
             // On other nodes nothing is ours, whatever its metadata says.
             metadata: if is_ours { service.meta.0 } else { without_owner(service.meta.0) },
             in_service: !checks.has_critical,
+            may_return: checks.has_critical && !checks.is_held_out,
             version: Some(InstanceVersion(service.modify_index)),
         }
     }

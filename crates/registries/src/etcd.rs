@@ -27,7 +27,7 @@ use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::DialConnector;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::limits::{Exceeded, Instances, LargeReads, MAX_INSTANCES};
-use crate::registry::{Capabilities, Change, Registry};
+use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::calls::{CallKind, EtcdServer, EtcdUser, MAX_MESSAGE};
 use self::format::Format;
@@ -43,6 +43,8 @@ mod proto {
 
 /// etcd accepts 128 operations in a transaction (`--max-txn-ops`). Each change is a transaction within one.
 const BATCH: usize = 100;
+/// The interval of pings while there is a call.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
 /// Clients of etcd watch.
 const CACHE: Duration = Duration::from_secs(5);
 
@@ -115,12 +117,33 @@ impl Etcd {
         at_address(&self.servers, index, "call etcd")
     }
 
+    /// Returns whether a key of a service that stores no readable instance may be that of a pod of Podward.
+    fn may_be_ours(&self, service: &ServiceKey, pair: &KeyValue) -> bool {
+        let path = self.format.path(Some(service));
+        let rest = std::str::from_utf8(&pair.key).ok().and_then(|key| key.strip_prefix(&path));
+        rest.is_some_and(|rest| self.format.may_be_ours(rest))
+    }
+
     /// Returns the instance that a key of a service stores.
     fn instance_of(&self, service: &ServiceKey, pair: &KeyValue) -> Option<Instance> {
         let path = self.format.path(Some(service));
         let rest = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
         let version = u64::try_from(pair.mod_revision).ok().map(InstanceVersion);
         Some(Instance { version, ..self.format.instance(rest, &pair.value)? })
+    }
+
+    /// Returns the error of a key that may be that of a pod, and whose value nobody understands.
+    fn unreadable(&self, address: usize, doing: &str, key: &[u8]) -> RegistryError {
+        let key = String::from_utf8_lossy(key);
+        RegistryError {
+            doing: doing.to_owned(),
+            address: self.addresses.get(address).cloned().unwrap_or_default(),
+            reason: format!(
+                "the value of key {key:?} is not an instance that Podward can read, so it is not known whether the pod is \
+                 registered; correct or delete the key"
+            ),
+            kind: RegistryErrorKind::Invalid,
+        }
     }
 
     fn no_address(&self, doing: &str) -> RegistryError {
@@ -138,6 +161,10 @@ fn server(connection: &Connection, address: &str) -> Result<EtcdServer, String> 
     let mut endpoint = Endpoint::from_shared(format!("{scheme}://{address}"))
         .map_err(|_| format!("{address:?} is not of the form <host>:<port>"))?
         .connect_timeout(connection.timeout)
+        // A watch would not notice that its connection is dead. A server accepts a ping every 5 s
+        // (`--grpc-keepalive-min-time`), and none while there is no call.
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(connection.timeout)
         .tcp_nodelay(true);
     if let Some(tls) = &connection.tls {
         // Reports what is wrong with them.
@@ -213,17 +240,25 @@ impl Registry for Etcd {
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
         let path = self.format.path(Some(service));
         let doing = format!("read the instances of service {}", service.name);
-        let (mut found, mut keys) = (Instances::default(), 0);
+        let (mut found, mut keys, mut unreadable) = (Instances::default(), 0, None);
         let visit = |pair: KeyValue| {
             keys += 1;
             // Also those that are no instances.
             if keys > MAX_INSTANCES {
                 return Err(Exceeded::Names);
             }
-            self.instance_of(service, &pair).map_or(Ok(()), |instance| found.push(instance))
+            match self.instance_of(service, &pair) {
+                Some(instance) => return found.push(instance),
+                None if self.may_be_ours(service, &pair) => unreadable = Some(pair.key),
+                None => {}
+            }
+            Ok(())
         };
         self.read(address, &path, false, &doing, visit).await?;
-        Ok(found.into_vec())
+        match unreadable {
+            None => Ok(found.into_vec()),
+            Some(key) => Err(self.unreadable(address, &doing, &key)),
+        }
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
@@ -231,8 +266,16 @@ impl Registry for Etcd {
     }
 
     async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+        self.renew_while(instances, &|_| Ok(())).await
+    }
+
+    async fn renew_while(
+        &self,
+        instances: &[(ServiceKey, Instance)],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<bool, RegistryError>> {
         match &self.lease {
-            Some(_) => self.renew_all(instances).await,
+            Some(_) => self.renew_all(instances, may_change).await,
             None => instances.iter().map(|_| Ok(true)).collect(),
         }
     }

@@ -10,6 +10,7 @@
 mod wire;
 
 use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -26,11 +27,11 @@ use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::{HttpClient, HttpResponse, escaped};
 use crate::instance::{Instance, ServiceKey};
-use crate::registry::{Capabilities, Change, Registry};
+use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::wire::{
-    AllApplications, DataCenter, Lease, OneApplication, OneInstance, RegisteredInstance, RegisteredPort,
-    Registration, StoredInstance, StoredPort,
+    AllApplications, DataCenter, Lease, OUT_OF_SERVICE, OneApplication, OneInstance, RegisteredInstance,
+    RegisteredPort, Registration, StoredInstance, StoredPort,
 };
 
 /// The number of calls at the same time. Eureka has no calls for several instances.
@@ -68,6 +69,8 @@ pub struct Eureka {
     addresses: Vec<String>,
     authorization: Option<HeaderValue>,
     options: EurekaOptions,
+    /// The address that calls to any address begin with: it has answered, or another one has not.
+    writer: AtomicUsize,
 }
 
 impl fmt::Debug for Eureka {
@@ -110,6 +113,7 @@ impl Eureka {
             addresses: addresses.collect(),
             authorization,
             options,
+            writer: AtomicUsize::new(0),
         })
     }
 
@@ -155,7 +159,7 @@ impl Eureka {
         }
     }
 
-    /// Writes to the first address that is reachable: it tells its peers.
+    /// Writes to an address that is reachable: it tells its peers.
     async fn send(
         &self,
         (method, path): (Method, &str),
@@ -163,11 +167,17 @@ impl Eureka {
         doing: &str,
     ) -> Result<Answer<'_>, RegistryError> {
         let mut last = None;
-        for address in &self.addresses {
-            match self.call(address, (&method, path), &body, doing).await {
+        let start = self.writer.load(Ordering::Relaxed);
+        for offset in 0..self.addresses.len() {
+            let at = (start + offset) % self.addresses.len();
+            match self.call(&self.addresses[at], (&method, path), &body, doing).await {
                 // Nothing was sent.
                 Err(error) if error.kind == RegistryErrorKind::Unavailable => last = Some(error),
-                result => return result,
+                result => {
+                    // An address that takes the whole time of a call may be dead: the next call begins with another one.
+                    self.writer.store(at + usize::from(result.is_err()), Ordering::Relaxed);
+                    return result;
+                }
             }
         }
         Err(last.unwrap_or_else(|| failed(doing, "no address", "there is no address".to_owned())))
@@ -195,7 +205,7 @@ impl Eureka {
                 ((Method::DELETE, format!("{path}/status?value=UP")), Vec::new(), false)
             }
             Change::SetInService(..) => {
-                ((Method::PUT, format!("{path}/status?value=OUT_OF_SERVICE")), Vec::new(), false)
+                ((Method::PUT, format!("{path}/status?value={OUT_OF_SERVICE}")), Vec::new(), false)
             }
             Change::Deregister(..) => ((Method::DELETE, path.clone()), Vec::new(), true),
         };
@@ -243,7 +253,7 @@ impl Eureka {
             ip_addr: &instance.host,
             vip_address: &service.name,
             secure_vip_address: &service.name,
-            status: if instance.in_service { "UP" } else { "OUT_OF_SERVICE" },
+            status: if instance.in_service { "UP" } else { OUT_OF_SERVICE },
             port: RegisteredPort { number: instance.port, enabled: "true" },
             data_center_info: DataCenter {
                 class: "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo",
@@ -282,6 +292,7 @@ fn failed(doing: &str, address: &str, reason: String) -> RegistryError {
 
 /// Returns an instance. `None` if it has no port that is enabled, so that nobody can call it.
 fn instance(stored: StoredInstance) -> Option<Instance> {
+    let (in_service, is_held_out) = (stored.status == "UP", stored.is_held_out());
     let port = stored.port.as_ref().and_then(StoredPort::get);
     let port = port.or_else(|| stored.secure_port.as_ref().and_then(StoredPort::get))?;
     let mut metadata = stored.metadata.0;
@@ -295,7 +306,9 @@ fn instance(stored: StoredInstance) -> Option<Instance> {
         cluster: String::new(),
         weight: 1.0,
         metadata,
-        in_service: stored.status == "UP",
+        in_service,
+        // The application may report another status at any time.
+        may_return: !in_service && !is_held_out,
         version: None,
     })
 }
@@ -359,7 +372,19 @@ impl Registry for Eureka {
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        let calls: Vec<_> = changes.iter().map(|change| self.write_one(change)).collect();
+        self.write_while(changes, &|_| Ok(())).await
+    }
+
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
+        let write = |change| async move {
+            may_change(change)?;
+            self.write_one(change).await
+        };
+        let calls: Vec<_> = changes.iter().map(write).collect();
         stream::iter(calls).buffered(CONCURRENCY).collect().await
     }
 

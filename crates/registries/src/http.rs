@@ -26,7 +26,7 @@ use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::{HttpClient, HttpResponse};
 use crate::instance::{Instance, ServiceKey};
-use crate::registry::{Capabilities, Change, Registry};
+use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::call::Call;
 use self::idempotency::IdempotencyKeys;
@@ -269,7 +269,15 @@ impl Registry for HttpRegistry {
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        self.write_all(changes).await
+        self.write_all(changes, &|_| Ok(())).await
+    }
+
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
+        self.write_all(changes, may_change).await
     }
 }
 

@@ -35,6 +35,9 @@ pub struct Instance {
     pub metadata: BTreeMap<String, String>,
     /// True if clients of the registry send it requests.
     pub in_service: bool,
+    /// True if it is out of service only because it is not healthy, or does not report itself ready: it is in service again
+    /// when that changes, although nobody puts it into service. Ignored when it is written.
+    pub may_return: bool,
     /// What a change may be conditional on. `None` if it was not read, or if the registry has none.
     pub version: Option<InstanceVersion>,
 }
@@ -45,6 +48,11 @@ pub struct Instance {
 pub struct InstanceVersion(pub u64);
 
 impl Instance {
+    /// Returns whether it is out of service until somebody puts it into service, whatever its health is.
+    pub fn is_held_out(&self) -> bool {
+        !self.in_service && !self.may_return
+    }
+
     /// Returns the owner, or `None` if the instance has no complete mark.
     pub fn owner(&self) -> Option<Owner> {
         Owner::of(&self.metadata)

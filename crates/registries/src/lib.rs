@@ -34,5 +34,5 @@ pub use http::{HttpCall, HttpListing, HttpOptions, HttpReading, HttpRegistry, Ht
 pub use instance::{Instance, InstanceVersion, ServiceKey};
 pub use nacos::Nacos;
 pub use owner::Owner;
-pub use registry::{Capabilities, Change, Registry};
+pub use registry::{Capabilities, Change, MayChange, Registry};
 pub use zookeeper::{ZooKeeper, ZooKeeperLayout, ZooKeeperOptions};

@@ -12,34 +12,33 @@ mod calls;
 mod found;
 mod server;
 mod wire;
+mod written;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use hyper::Method;
-use parking_lot::Mutex;
 
 use crate::connection::Connection;
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::HttpClient;
 use crate::instance::{Instance, ServiceKey};
 use crate::limits::{Exceeded, MAX_INSTANCES, MAX_METADATA};
-use crate::registry::{Capabilities, Change, Registry};
+use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::api::{Api, CLUSTER};
 use self::calls::{Lists, read_unlisted, send};
 use self::found::{Found, cluster, key, key_of, parameters_of, wire_of};
 use self::server::{Call, Server};
 use self::wire::StoredInstance;
+use self::written::{LIST_LAG, Written};
 
 /// The number of calls at the same time. Nacos has no calls that register several persistent instances.
 const CONCURRENCY: usize = 16;
 const BATCH: usize = 256;
-/// Nacos 2 makes its lists 500 ms after a change (`pushTaskDelay`).
-const LIST_LAG: Duration = Duration::from_secs(1);
 /// Clients of Nacos 1 ask every 10 s, because notifications over UDP may be lost. Spring's load balancer keeps the answer
 /// (`spring.cloud.loadbalancer.cache.ttl`, 35 s).
 const CACHE: Duration = Duration::from_secs(45);
@@ -48,16 +47,7 @@ const CACHE: Duration = Duration::from_secs(45);
 pub struct Nacos {
     servers: Vec<Server>,
     addresses: Vec<String>,
-    written: Mutex<HashMap<ServiceKey, Written>>,
-}
-
-/// What this client has done with a service.
-#[derive(Debug, Default)]
-struct Written {
-    /// When an instance was changed last, for those that lists may show as they were before: by IP, port and cluster.
-    changed: HashMap<(String, u16, String), Instant>,
-    /// The clusters whose health checker was switched off.
-    unchecked: BTreeSet<String>,
+    written: Written,
 }
 
 /// A service before some changes of it.
@@ -69,19 +59,13 @@ struct Before<'a> {
 }
 
 impl<'a> Before<'a> {
-    fn new((server, mut found): (&'a Server, Vec<Found>), service: &ServiceKey, changes: &[Change]) -> Self {
+    fn new((server, mut found): (&'a Server, Vec<Found>), wanted: &[&Instance]) -> Self {
         let is_new = found.is_empty();
-        let targets = changes.iter().map(Change::target).filter(|(of, _)| *of == service);
-        let keys: HashSet<_> = targets.map(|(_, instance)| key_of(instance)).collect();
+        let keys: HashSet<_> = wanted.iter().map(|instance| key_of(instance)).collect();
         found.retain(|found| keys.contains(&key(&found.stored)));
         found.shrink_to_fit();
         Self { server, found, is_new }
     }
-}
-
-fn owned_key(instance: &Instance) -> (String, u16, String) {
-    let (ip, port, cluster) = key_of(instance);
-    (ip.to_owned(), port, cluster.to_owned())
 }
 
 impl fmt::Debug for Nacos {
@@ -107,38 +91,16 @@ impl Nacos {
         });
         let servers: Vec<Server> = servers.collect();
         let addresses = connection.addresses.clone();
-        Ok(Self { servers, addresses, written: Mutex::default() })
+        Ok(Self { servers, addresses, written: Written::default() })
     }
 
-    /// Returns the time until lists show the last changes of these instances by this client. `None` if they do.
-    fn until_listed(&self, service: &ServiceKey, instances: &[&Instance]) -> Option<Duration> {
-        let written = self.written.lock();
-        let changed = &written.get(service)?.changed;
-        let last = instances.iter().filter_map(|instance| changed.get(&owned_key(instance))).max()?;
-        LIST_LAG.checked_sub(last.elapsed())
-    }
-
-    /// Notes that instances were changed now.
-    fn note_changes(&self, changes: &[Change]) {
-        let now = Instant::now();
-        let mut written = self.written.lock();
-        for change in changes {
-            let (service, instance) = change.target();
-            written.entry(service.clone()).or_default().changed.insert(owned_key(instance), now);
-        }
-        let services: HashSet<&ServiceKey> = changes.iter().map(|change| change.target().0).collect();
-        for service in services {
-            if let Some(written) = written.get_mut(service) {
-                written.changed.retain(|_, at| now.duration_since(*at) < LIST_LAG);
-            }
-        }
-    }
-
-    /// Reads the instances of a service at one server.
+    /// Reads the instances of a service at one server: of all clusters that are visible, and of those of `wanted`. One whose
+    /// instances are all disabled is not visible.
     async fn read(
         &self,
         server: &Server,
         service: &ServiceKey,
+        wanted: &[&Instance],
         doing: &str,
     ) -> Result<Vec<Found>, RegistryError> {
         let api = server.api(doing).await?;
@@ -153,9 +115,8 @@ impl Nacos {
         let mut clusters: BTreeSet<String> = [CLUSTER.to_owned()].into();
         if api.lists_clusters() {
             clusters.extend(visible.iter().map(|instance| cluster(instance).to_owned()));
-            if let Some(written) = self.written.lock().get(service) {
-                clusters.extend(written.unchecked.iter().cloned());
-            }
+            clusters.extend(wanted.iter().map(|instance| key_of(instance).2.to_owned()));
+            clusters.extend(self.written.clusters(service));
         }
         let (mut found, mut metadata) = (Vec::new(), 0);
         for cluster in clusters {
@@ -175,18 +136,24 @@ impl Nacos {
         }
         let visible: HashSet<_> = visible.iter().filter(|instance| instance.healthy).map(key).collect();
         let is_visible = |stored: &StoredInstance| stored.enabled && visible.contains(&key(stored));
-        Ok(found.into_iter().map(|stored| Found { is_visible: is_visible(&stored), stored }).collect())
+        let found = found.into_iter().map(|stored| Found {
+            is_visible: is_visible(&stored),
+            is_disabled: !stored.enabled,
+            stored,
+        });
+        Ok(found.collect())
     }
 
     /// Reads a service at the first server that is reachable, and returns the server too: it tells the others.
     async fn read_anywhere(
         &self,
         service: &ServiceKey,
+        wanted: &[&Instance],
         doing: &str,
     ) -> Result<(&Server, Vec<Found>), RegistryError> {
         let mut last = None;
         for server in &self.servers {
-            match self.read(server, service, doing).await {
+            match self.read(server, service, wanted, doing).await {
                 Ok(found) => return Ok((server, found)),
                 // Nothing was changed.
                 Err(error) if error.kind == RegistryErrorKind::Unavailable => last = Some(error),
@@ -223,7 +190,7 @@ impl Nacos {
             (Change::Register(..), Some(_)) => (Method::PUT, wire_of(instance)),
             (Change::Register(..), None) => (Method::POST, wire_of(instance)),
             // The list may be older than a registration.
-            (Change::Deregister(..), None) if self.until_listed(service, &[instance]).is_some() => {
+            (Change::Deregister(..), None) if self.written.until_listed(service, &[instance]).is_some() => {
                 (Method::DELETE, wire_of(instance))
             }
             (Change::Deregister(..), None) => return Ok(()),
@@ -255,9 +222,7 @@ impl Nacos {
         doing: &str,
     ) -> Result<(), RegistryError> {
         let cluster = cluster(instance).to_owned();
-        let is_done =
-            self.written.lock().get(service).is_some_and(|written| written.unchecked.contains(&cluster));
-        if is_done && !is_new {
+        if self.written.is_unchecked(service, &cluster) && !is_new {
             return Ok(());
         }
         let mut parameters = api.name(api.cluster(), service);
@@ -269,7 +234,7 @@ impl Nacos {
         ]);
         let doing = format!("{doing}: switch off the health checks of cluster {cluster}");
         send(server, Call { method: Method::PUT, path: api.cluster(), parameters }, true, &doing).await?;
-        self.written.lock().entry(service.clone()).or_default().unchecked.insert(cluster);
+        self.written.note_unchecked(service, cluster);
         Ok(())
     }
 }
@@ -313,7 +278,7 @@ impl Registry for Nacos {
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
         let doing = format!("read the instances of service {}", service.name);
-        let found = self.read(at_address(&self.servers, address, &doing)?, service, &doing).await?;
+        let found = self.read(at_address(&self.servers, address, &doing)?, service, &[], &doing).await?;
         Ok(found.into_iter().map(Instance::from).collect())
     }
 
@@ -341,7 +306,7 @@ impl Registry for Nacos {
         service: &ServiceKey,
         wanted: &[&Instance],
     ) -> Result<Vec<Option<Instance>>, RegistryError> {
-        if let Some(remaining) = self.until_listed(service, wanted) {
+        if let Some(remaining) = self.written.until_listed(service, wanted) {
             tokio::time::sleep(remaining).await;
         }
         let doing = match wanted {
@@ -349,7 +314,7 @@ impl Registry for Nacos {
             _ => format!("read {} instances of service {}", wanted.len(), service.name),
         };
         let server = at_address(&self.servers, address, &doing)?;
-        let mut listed = self.read(server, service, &doing).await?;
+        let mut listed = self.read(server, service, wanted, &doing).await?;
         // Others are not kept meanwhile.
         let keys: HashSet<_> = wanted.iter().map(|wanted| key_of(wanted)).collect();
         listed.retain(|found| keys.contains(&key(&found.stored)));
@@ -369,12 +334,22 @@ impl Registry for Nacos {
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        self.write_while(changes, &|_| Ok(())).await
+    }
+
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
         let mut services: HashMap<&ServiceKey, Result<Before<'_>, RegistryError>> = HashMap::new();
         for change in changes {
             let (service, _) = change.target();
             if !services.contains_key(service) {
-                let read = self.read_anywhere(service, &change.to_string()).await;
-                services.insert(service, read.map(|read| Before::new(read, service, changes)));
+                let targets = changes.iter().map(Change::target).filter(|(of, _)| *of == service);
+                let wanted: Vec<&Instance> = targets.map(|(_, instance)| instance).collect();
+                let read = self.read_anywhere(service, &wanted, &change.to_string()).await;
+                services.insert(service, read.map(|read| Before::new(read, &wanted)));
             }
         }
         let calls: Vec<_> = changes
@@ -382,6 +357,7 @@ impl Registry for Nacos {
             .map(|change| {
                 let read = &services[change.target().0];
                 async move {
+                    may_change(change)?;
                     match read {
                         Ok(before) => self.write_one(change, before).await,
                         Err(error) => Err(RegistryError { doing: change.to_string(), ..error.clone() }),
@@ -390,7 +366,7 @@ impl Registry for Nacos {
             })
             .collect();
         let results = stream::iter(calls).buffered(CONCURRENCY).collect().await;
-        self.note_changes(changes);
+        self.written.note_changes(changes);
         results
     }
 }

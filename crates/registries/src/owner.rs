@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// The length of the UIDs of Kubernetes.
+const UID_LENGTH: usize = 36;
+
 /// For which pod and binding an instance was registered. Instances without this mark belong to others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
@@ -41,6 +44,19 @@ impl Owner {
         Self::marks(metadata) == Some([cluster, namespace, binding, pod, uid])
     }
 
+    /// Returns the id of the instance of the pod with this port. No other pod has one like it.
+    pub fn instance_id(&self, port: u16) -> String {
+        let Self { namespace, pod, uid, .. } = self;
+        format!("{namespace}.{pod}.{uid}.{port}")
+    }
+
+    /// Returns whether an id has the form of [`instance_id`](Self::instance_id).
+    pub(crate) fn may_have_id(id: &str) -> bool {
+        let mut parts = id.rsplit('.');
+        let (port, uid) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        port.parse::<u16>().is_ok() && uid.len() == UID_LENGTH && parts.count() >= 2
+    }
+
     /// Returns whether both are marks of one binding.
     pub(crate) fn is_of_binding_of(&self, other: &Self) -> bool {
         (&self.cluster, &self.namespace, &self.binding) == (&other.cluster, &other.namespace, &other.binding)
@@ -76,5 +92,21 @@ mod tests {
         metadata.remove("podward-uid");
         assert_eq!(Owner::of(&metadata), None);
         assert!(!owner.is_in(&metadata));
+    }
+
+    #[test]
+    fn the_id_of_an_instance_is_recognized() {
+        let owner = Owner {
+            cluster: "c1".to_owned(),
+            namespace: "shop".to_owned(),
+            binding: "web".to_owned(),
+            pod: "web.0".to_owned(),
+            uid: "0f1c7a52-6d0e-4d5c-9a53-1f6a1f0c9c11".to_owned(),
+        };
+        let id = owner.instance_id(8080);
+        assert!(Owner::may_have_id(&id));
+        for other in ["", "config", "10.0.0.9", "10.0.0.9:80", &owner.uid, &id[5..], &format!("{id}x")] {
+            assert_eq!(Owner::may_have_id(other), other == &id[5..], "{other}");
+        }
     }
 }

@@ -44,6 +44,9 @@ impl fmt::Display for Change {
     }
 }
 
+/// Says whether a change may still be made. An error is the result of the change.
+pub type MayChange<'m> = &'m (dyn Fn(&Change) -> Result<(), RegistryError> + Send + Sync);
+
 /// What a kind of registry can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
@@ -173,10 +176,30 @@ pub trait Registry: fmt::Debug + Send + Sync {
     /// others fail.
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>>;
 
+    /// As [`write`](Self::write), and asks `may_change` before each change that is a call of its own: a batch may take long.
+    /// It is not asked where all changes are one call.
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        _may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
+        self.write(changes).await
+    }
+
     /// Renews the registrations of up to [`Capabilities::batch`] instances, and returns for each whether the registry
     /// knows it. `Ok(false)` means that it has to be registered again. Registries without renewal return `Ok(true)`.
     async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
         instances.iter().map(|_| Ok(true)).collect()
+    }
+
+    /// As [`renew`](Self::renew), where the renewal of an instance may be a change of what is stored. If `may_change` does not
+    /// allow it, the instance stays as it is, and counts as renewed.
+    async fn renew_while(
+        &self,
+        instances: &[(ServiceKey, Instance)],
+        _may_change: MayChange<'_>,
+    ) -> Vec<Result<bool, RegistryError>> {
+        self.renew(instances).await
     }
 
     /// Returns when something may have changed in one of the services since the last call, for registries that can report

@@ -36,7 +36,7 @@ use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::instance::{Instance, ServiceKey};
 use crate::limits::LargeReads;
-use crate::registry::{Capabilities, Change, Registry};
+use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::applications::Applications;
 use self::calls::{CONCURRENCY, Calls};
@@ -301,7 +301,19 @@ impl Registry for ZooKeeper {
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        let calls: Vec<_> = changes.iter().map(|change| self.write_one(change)).collect();
+        self.write_while(changes, &|_| Ok(())).await
+    }
+
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
+        let write = |change| async move {
+            may_change(change)?;
+            self.write_one(change).await
+        };
+        let calls: Vec<_> = changes.iter().map(write).collect();
         stream::iter(calls).buffered(CONCURRENCY).collect().await
     }
 

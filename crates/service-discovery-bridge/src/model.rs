@@ -27,7 +27,7 @@ pub(crate) use binding::tests;
 pub(crate) use binding::{Binding, BindingKey, Desired};
 pub(crate) use binding_events::{BindingEvent, BindingEvents, BindingFacts};
 pub(crate) use bound_pod::{BoundPod, Demand, PodObject};
-pub(crate) use decision::{Decision, decide};
+pub(crate) use decision::{Decision, decide, decide_all};
 pub(crate) use evidence::{CacheWaits, ShownAt, ShownPod, StaleList, Verdict, verdict};
 pub(crate) use kruise::{KruiseWorkload, Lifecycle};
 pub(crate) use kruise_objects::{AdvancedStatefulSetObject, CloneSetObject};

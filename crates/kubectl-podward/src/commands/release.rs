@@ -259,7 +259,7 @@ mod tests {
     async fn the_user_is_shown_the_bindings_too() {
         let shown = planned("-n shop", &["web"]).await;
         let lines: Vec<&String> = shown.bindings.values().collect();
-        assert!(lines[0].starts_with("DiscoveryBinding shop/web: would remove the finalizer "), "{lines:?}");
+        assert!(lines[0].starts_with("DiscoveryBinding shop/web: would remove its finalizers"), "{lines:?}");
         assert!(planned("-n shop", &["web"]).await.is_like(&shown));
         assert!(!planned("-n shop", &["web", "api"]).await.is_like(&shown));
     }

@@ -12,7 +12,7 @@ use crate::owner::Owner;
 use crate::registry::Change;
 
 use super::wire::{
-    Check, CheckOperation, Node, NodeOperation, NodeService, NodeServices, Operation, Service,
+    CHECK_PREFIX, Check, CheckOperation, Node, NodeOperation, NodeService, NodeServices, Operation, Service,
     ServiceOperation, TransactionResult, Weights,
 };
 use super::{Consul, invalid_request, weight};
@@ -150,10 +150,15 @@ impl Consul {
         for address in &self.addresses {
             let found = async {
                 let response = self.read(address, &self.node_path(), &query, &doing).await?;
-                response.json::<NodeServices>(&doing, address)
+                let all: NodeServices = response.json(&doing, address)?;
+                let found = all.services.0.into_iter().find(|found| found.id == instance.id);
+                if found.is_none() {
+                    self.check_complete(&response, &self.node_rights(), &doing, address)?;
+                }
+                Ok(found)
             };
             match found.await {
-                Ok(found) => return Ok(found.services.0.into_iter().find(|found| found.id == instance.id)),
+                Ok(found) => return Ok(found),
                 Err(error) => last = Some(error),
             }
         }
@@ -222,7 +227,7 @@ impl Consul {
         };
         let check = Check {
             node: &self.options.node,
-            check_id: format!("podward:{}", instance.id),
+            check_id: format!("{CHECK_PREFIX}{}", instance.id),
             name: "Podward",
             status,
             output,

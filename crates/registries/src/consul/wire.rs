@@ -155,27 +155,36 @@ impl Entry for HealthEntry {
     }
 }
 
+/// What the ids of Podward's checks begin with.
+pub(super) const CHECK_PREFIX: &str = "podward:";
+
 /// The checks of an instance, of which only that is kept which counts.
 #[derive(Debug, Default)]
 pub(super) struct HealthChecks {
     pub(super) has_critical: bool,
+    /// Whether Podward's own check is critical: those of others change without it.
+    pub(super) is_held_out: bool,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct HealthCheck {
+    #[serde(default, rename = "CheckID")]
+    check_id: String,
     #[serde(default)]
     status: String,
 }
 
 impl<'de> Deserialize<'de> for HealthChecks {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let mut has_critical = false;
+        let mut found = Self::default();
         each(deserializer, Form::OneOrMany, |check: HealthCheck| {
-            has_critical |= check.status == "critical";
+            let is_critical = check.status == "critical";
+            found.has_critical |= is_critical;
+            found.is_held_out |= is_critical && check.check_id.starts_with(CHECK_PREFIX);
             Ok(())
         })?;
-        Ok(Self { has_critical })
+        Ok(found)
     }
 }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::instance::{Instance, ServiceKey};
+use crate::owner::Owner;
 
 use self::template::{TemplateFormat, texts};
 
@@ -117,6 +118,15 @@ impl Format {
         }
     }
 
+    /// Returns whether a key may be that of a pod. `rest` is what follows the path of its service. Others may store something
+    /// else beside the instances.
+    pub(super) fn may_be_ours(&self, rest: &str) -> bool {
+        match self {
+            Self::Template(template) => template.may_be_ours(rest),
+            Self::Endpoints { .. } => !rest.contains('/') && Owner::may_have_id(rest),
+        }
+    }
+
     /// Returns the instance that is stored. `rest` is what follows the path of its service. `None` if it is none.
     pub(super) fn instance(&self, rest: &str, value: &[u8]) -> Option<Instance> {
         if let Self::Template(template) = self {
@@ -140,6 +150,7 @@ impl Format {
             weight: 1.0,
             metadata,
             in_service: true,
+            may_return: false,
             version: None,
         })
     }

@@ -6,7 +6,7 @@ use tonic::{Request, Status};
 
 use crate::error::RegistryError;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
-use crate::registry::Change;
+use crate::registry::{Change, MayChange};
 
 use super::Etcd;
 use super::calls::{CallKind, EtcdServer, MAX_MESSAGE};
@@ -69,10 +69,12 @@ impl Etcd {
         Ok(id)
     }
 
-    /// Renews the registrations of instances: attaches their keys to the lease of this client.
+    /// Renews the registrations of instances: attaches their keys to the lease of this client, unless `may_change` does not
+    /// allow it. They keep their lease then.
     pub(super) async fn renew_all(
         &self,
         instances: &[(ServiceKey, Instance)],
+        may_change: MayChange<'_>,
     ) -> Vec<Result<bool, RegistryError>> {
         let renewed = async {
             let id = self.lease_id().await?;
@@ -90,8 +92,11 @@ impl Etcd {
             results.push(Ok(is_ours));
             if let Some(pair) = stored.filter(|pair| is_ours && pair.lease != id) {
                 let version = u64::try_from(pair.mod_revision).ok().map(InstanceVersion);
-                places.push(at);
-                changes.push(Change::Register(service.clone(), Instance { version, ..wanted.clone() }));
+                let change = Change::Register(service.clone(), Instance { version, ..wanted.clone() });
+                if may_change(&change).is_ok() {
+                    places.push(at);
+                    changes.push(change);
+                }
             }
         }
         for (at, result) in places.into_iter().zip(self.write_all(&changes).await) {

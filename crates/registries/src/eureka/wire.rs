@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{Bounded, Entry, Names, Scalar, Texts, one_or_many};
 
+/// The status of an instance that was taken out of service.
+pub(super) const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
+
 /// Registers an instance.
 #[derive(Debug, Serialize)]
 pub(super) struct Registration<'a> {
@@ -101,6 +104,12 @@ pub(super) struct StoredInstance {
     pub(super) ip_addr: String,
     #[serde(default)]
     pub(super) status: String,
+    /// The status that others have set, which lasts when the application reports another one.
+    #[serde(default)]
+    overridden_status: String,
+    /// As some versions of Eureka write it.
+    #[serde(default, rename = "overriddenstatus")]
+    overridden_status_in_lower_case: String,
     #[serde(default)]
     pub(super) port: Option<StoredPort>,
     #[serde(default)]
@@ -109,9 +118,19 @@ pub(super) struct StoredInstance {
     pub(super) metadata: Texts,
 }
 
+impl StoredInstance {
+    /// Returns whether it stays out of service when its application reports that it is up.
+    pub(super) fn is_held_out(&self) -> bool {
+        let all = [&self.status, &self.overridden_status, &self.overridden_status_in_lower_case];
+        self.status != "UP" && all.into_iter().any(|status| status == OUT_OF_SERVICE)
+    }
+}
+
 impl Entry for StoredInstance {
     fn texts(&self) -> Vec<&str> {
-        vec![self.instance_id.as_deref().unwrap_or_default(), &self.host_name, &self.ip_addr, &self.status]
+        let Self { instance_id, host_name, ip_addr, status, .. } = self;
+        let (overridden, other) = (&self.overridden_status, &self.overridden_status_in_lower_case);
+        vec![instance_id.as_deref().unwrap_or_default(), host_name, ip_addr, status, overridden, other]
     }
 
     fn metadata(&self) -> &BTreeMap<String, String> {
@@ -148,6 +167,19 @@ impl StoredPort {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_application_that_is_down_may_return_unless_it_was_taken_out() {
+        let held_out = |more: &str| {
+            let stored: StoredInstance = serde_json::from_str(&format!("{{{more}}}")).unwrap();
+            stored.is_held_out()
+        };
+        assert!(held_out(r#""status": "OUT_OF_SERVICE""#));
+        assert!(!held_out(r#""status": "DOWN", "overriddenStatus": "UNKNOWN""#));
+        assert!(held_out(r#""status": "DOWN", "overriddenStatus": "OUT_OF_SERVICE""#));
+        assert!(held_out(r#""status": "DOWN", "overriddenstatus": "OUT_OF_SERVICE""#));
+        assert!(!held_out(r#""status": "UP", "overriddenstatus": "OUT_OF_SERVICE""#));
+    }
 
     #[test]
     fn answers_of_all_versions_are_understood() {

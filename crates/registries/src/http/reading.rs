@@ -121,6 +121,7 @@ impl Reading {
             weight: weight.ok_or_else(|| "the weight is not a number from 0 on".to_owned())?,
             metadata: self.metadata(entry)?,
             in_service: optional(&self.in_service)?.is_none_or(|value| value == self.in_service_value),
+            may_return: false,
             version: None,
         })
     }
@@ -237,6 +238,7 @@ mod tests {
             weight,
             metadata: BTreeMap::new(),
             in_service,
+            may_return: false,
             version: None,
         };
         let metadata = [("a", "b"), ("n", "1")].map(|(key, value)| (key.to_owned(), value.to_owned())).into();

@@ -14,6 +14,7 @@ pub(crate) fn example() -> (ServiceKey, Instance) {
         weight: 2.0,
         metadata: BTreeMap::from([("zone".to_owned(), "a \"b\"/ü".to_owned())]),
         in_service: true,
+        may_return: false,
         version: None,
     };
     (service, instance)

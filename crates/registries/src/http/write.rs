@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 
 use crate::error::{RegistryError, RegistryErrorKind};
 use crate::instance::{Instance, ServiceKey};
-use crate::registry::{Change, Registry};
+use crate::registry::{Change, MayChange, Registry};
 
 use super::call::{Call, Verdict};
 use super::template::{Field, Subject};
@@ -28,8 +28,12 @@ enum Outcome {
 }
 
 impl HttpRegistry {
-    /// Makes the changes, each with its own call.
-    pub(super) async fn write_all(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+    /// Makes the changes, each with its own call, while `may_change` allows it.
+    pub(super) async fn write_all(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
         let before = self.before(changes).await;
         // The changes of one instance are made in their order.
         let mut groups: BTreeMap<(&ServiceKey, &str, &str, u16), Vec<usize>> = BTreeMap::new();
@@ -41,7 +45,11 @@ impl HttpRegistry {
         let calls = groups.into_values().map(|group| async move {
             let mut results = Vec::new();
             for at in group {
-                results.push((at, self.write_one(&changes[at], before).await));
+                let result = match may_change(&changes[at]) {
+                    Ok(()) => self.write_one(&changes[at], before).await,
+                    refused => refused,
+                };
+                results.push((at, result));
             }
             results
         });

@@ -77,7 +77,8 @@ pub(super) async fn read_unlisted(
     match response.status {
         status if status.is_success() => {
             let stored: StoredInstance = response.one(doing, &server.url)?;
-            Ok(Some(Found { stored, is_visible: false }))
+            // Lists have an instance that is only not healthy, and the answer does not say whether this one is enabled.
+            Ok(Some(Found { stored, is_visible: false, is_disabled: true }))
         }
         // Version 1 has no status of its own for an instance that does not exist, and both lists were read.
         StatusCode::NOT_FOUND | StatusCode::INTERNAL_SERVER_ERROR => Ok(None),

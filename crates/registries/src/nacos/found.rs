@@ -7,11 +7,12 @@ use crate::limits::Texts;
 use super::api::{CLUSTER, Parameters, or_default};
 use super::wire::StoredInstance;
 
-/// An instance as it is stored, and whether clients see it.
+/// An instance as it is stored, whether clients see it, and whether it is disabled.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) stored: StoredInstance,
     pub(super) is_visible: bool,
+    pub(super) is_disabled: bool,
 }
 
 pub(super) fn cluster(instance: &StoredInstance) -> &str {
@@ -29,7 +30,7 @@ pub(super) fn key_of(instance: &Instance) -> (&str, u16, &str) {
 }
 
 impl From<Found> for Instance {
-    fn from(Found { stored, is_visible }: Found) -> Self {
+    fn from(Found { stored, is_visible, is_disabled }: Found) -> Self {
         Self {
             id: format!("{}:{}", stored.ip, stored.port),
             host: stored.ip,
@@ -38,6 +39,7 @@ impl From<Found> for Instance {
             weight: stored.weight,
             metadata: stored.metadata.0,
             in_service: is_visible,
+            may_return: !is_visible && !is_disabled,
             version: None,
         }
     }

@@ -43,8 +43,11 @@ impl Applications {
         }
         let ids = calls.children(&self.service(service)).await?.unwrap_or_default();
         let read = ids.into_iter().map(|id| async move {
-            let node = calls.node(&format!("{}/{id}", self.service(service))).await?;
-            Ok::<_, RegistryError>(node.and_then(|node| curator::decode(&id, &node.data, &node.stat)))
+            let path = format!("{}/{id}", self.service(service));
+            match calls.node(&path).await? {
+                Some(node) => decoded(calls, &path, &id, &node),
+                None => Ok(None),
+            }
         });
         let read: Vec<_> = read.collect();
         let mut read = stream::iter(read).buffered(CONCURRENCY);
@@ -67,8 +70,11 @@ impl Applications {
         if check(service, wanted).is_err() {
             return Ok(None);
         }
-        let node = self.present(calls, &self.path(service, wanted)).await?;
-        Ok(node.and_then(|node| curator::decode(&wanted.id, &node.data, &node.stat)))
+        let path = self.path(service, wanted);
+        match self.present(calls, &path).await? {
+            Some(node) => decoded(calls, &path, &wanted.id, &node),
+            None => Ok(None),
+        }
     }
 
     pub(super) async fn write(&self, calls: &Calls<'_>, change: &Change) -> Result<(), RegistryError> {
@@ -132,7 +138,8 @@ impl Applications {
         let (Some(present), Some(data)) = (present, data) else {
             return Err(calls.conflict(format!("node {path} is not an instance")));
         };
-        if present.in_service == instance.in_service {
+        let is_as_wanted = if instance.in_service { present.in_service } else { present.is_held_out() };
+        if is_as_wanted {
             return Ok(());
         }
         let wanted = curator::decode(&instance.id, &data, &node.stat);
@@ -163,6 +170,17 @@ impl Applications {
     async fn present(&self, calls: &Calls<'_>, path: &str) -> Result<Option<Node>, RegistryError> {
         calls.sync(path).await?;
         calls.node(path).await
+    }
+}
+
+/// Returns the instance of a node. `None` if it is certainly none.
+///
+/// # Errors
+/// Fails if that cannot be read: it may be any instance.
+fn decoded(calls: &Calls<'_>, path: &str, id: &str, node: &Node) -> Result<Option<Instance>, RegistryError> {
+    match curator::decode(id, &node.data, &node.stat) {
+        None if !curator::is_no_instance(&node.data) => Err(calls.unreadable(path)),
+        found => Ok(found),
     }
 }
 

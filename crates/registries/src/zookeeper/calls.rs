@@ -190,6 +190,14 @@ impl<'a> Calls<'a> {
         self.server.error(self.doing, (RegistryErrorKind::Invalid, error.to_string()))
     }
 
+    /// Returns the error of a node whose data nobody understands: it is not known whether it is an instance.
+    pub(super) fn unreadable(&self, path: &str) -> RegistryError {
+        let reason = format!(
+            "node {path:?} is not an instance that Podward can read, so it is not known which one it is; correct or remove it"
+        );
+        self.server.error(self.doing, (RegistryErrorKind::Invalid, reason))
+    }
+
     /// Returns the error of a change that does not fit what is stored.
     pub(super) fn conflict(&self, reason: impl Into<String>) -> RegistryError {
         self.server.error(self.doing, (RegistryErrorKind::Conflict, reason.into()))

@@ -64,6 +64,7 @@ pub(super) fn decode(id: &str, data: &[u8], stat: &Stat) -> Option<Instance> {
     let payload = value.get("payload");
     let mut metadata = texts(payload.and_then(|payload| payload.get("metadata")));
     let in_service = is_in_service(&value, &metadata);
+    let may_return = !in_service && !is_held_out(&value, &metadata);
     metadata.remove(STATUS);
     if let Some(revision) = metadata.remove(KEPT_REVISION) {
         metadata.insert(REVISION.to_owned(), revision);
@@ -76,8 +77,20 @@ pub(super) fn decode(id: &str, data: &[u8], stat: &Stat) -> Option<Instance> {
         weight: 1.0,
         metadata,
         in_service,
+        may_return,
         version: u64::try_from(stat.modified).ok().map(InstanceVersion),
     })
+}
+
+/// Returns whether a node is certainly no instance: it is empty, as the nodes above others are, or its JSON names an address
+/// and no port.
+pub(super) fn is_no_instance(data: &[u8]) -> bool {
+    if data.is_empty() {
+        return true;
+    }
+    let Ok(value) = serde_json::from_slice::<Value>(data) else { return false };
+    let is_unset = |key| value.get(key).is_none_or(Value::is_null);
+    value.get("address").is_some_and(Value::is_string) && is_unset("port") && is_unset("sslPort")
 }
 
 /// Returns the time of the registration, in milliseconds since 1970.
@@ -141,6 +154,14 @@ fn is_in_service(value: &Value, metadata: &BTreeMap<String, String>) -> bool {
     is_enabled && (status.is_empty() || status.eq_ignore_ascii_case(UP))
 }
 
+/// Returns whether an instance that is out of service stays so until somebody puts it back. Spring's status may be another one,
+/// by which the application says that it is not ready.
+fn is_held_out(value: &Value, metadata: &BTreeMap<String, String>) -> bool {
+    is_of_dubbo(value)
+        || value.get("enabled").and_then(Value::as_bool) == Some(false)
+        || metadata.get(STATUS).is_some_and(|status| status.trim().eq_ignore_ascii_case(OUT_OF_SERVICE))
+}
+
 fn texts(metadata: Option<&Value>) -> BTreeMap<String, String> {
     let fields = metadata.and_then(Value::as_object).into_iter().flatten();
     fields.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned()))).collect()
@@ -169,6 +190,7 @@ mod tests {
                 weight: 1.0,
                 metadata: BTreeMap::from([("zone".to_owned(), "a \"b\"".to_owned())]),
                 in_service,
+                may_return: false,
                 version: None,
             };
             let data = encode("shop", &instance, 12);
@@ -191,6 +213,17 @@ mod tests {
         expected["payload"]["metadata"][STATUS] = json!(OUT_OF_SERVICE);
         assert_eq!(changed(&before, false), expected);
         assert_eq!(changed(&expected, true), before);
+    }
+
+    #[test]
+    fn an_instance_that_is_not_ready_may_return_until_it_is_taken_out() {
+        let down = json!({
+            "id": "x", "address": "10.0.0.1", "port": 80, "payload": {"@class": SPRING, "metadata": {STATUS: "DOWN"}},
+        });
+        let read = decode("x", down.to_string().as_bytes(), &STAT).unwrap();
+        assert_eq!((read.in_service, read.may_return), (false, true));
+        let out = changed(&down, false);
+        assert!(decode("x", out.to_string().as_bytes(), &STAT).unwrap().is_held_out());
     }
 
     #[test]
@@ -230,6 +263,8 @@ mod tests {
     fn what_is_not_an_instance_is_none() {
         for text in ["", "10.0.0.1", "[]", "{}", r#"{"address":"a"}"#, r#"{"address":"a","port":70000}"#] {
             assert_eq!(decode("x", text.as_bytes(), &STAT), None, "{text}");
+            let is_certain = ["", r#"{"address":"a"}"#].contains(&text);
+            assert_eq!(is_no_instance(text.as_bytes()), is_certain, "{text}");
         }
         assert_eq!(set_in_service(b"[]", true), None);
     }

@@ -38,6 +38,7 @@ pub(crate) fn instance(uid: &str, host: &str) -> Instance {
         weight: 2.0,
         metadata,
         in_service: true,
+        may_return: false,
         version: None,
     }
 }

@@ -282,6 +282,65 @@ async fn changes_of_the_node_are_reported() -> Result<()> {
     Ok(())
 }
 
+/// What a token may not read is left out of the answers, and not absent.
+#[tokio::test]
+async fn an_answer_that_lacks_what_the_token_may_not_read_is_an_error() -> Result<()> {
+    let management = "8c1c1d0a-7d3c-4e0e-9d7a-6d3a1c1f5a11";
+    let options = ConsulServerOptions { token: Some(management.to_owned()), tls: None };
+    let server = ConsulServer::start(options).await?;
+    let with = |token: &str| {
+        let credentials = Credentials::Token(token.to_owned().into());
+        client(&Connection { credentials, ..connection(vec![server.url()]) })
+    };
+    let consul = with(management)?;
+    common::until_writable(&consul).await?;
+    let web = service("web");
+    for name in ["web", "other"] {
+        let changed = Change::Register(service(name), instance(name, "10.0.0.7"));
+        write(&consul, changed).await?;
+    }
+    let limited = async |name: &str, rules: &str| {
+        let policy = serde_json::json!({"Name": name, "Rules": rules});
+        http::put(&format!("{}/v1/acl/policy?token={management}", server.url()), &policy).await?;
+        let token = serde_json::json!({"Policies": [{"Name": name}]});
+        let made = http::put(&format!("{}/v1/acl/token?token={management}", server.url()), &token).await?;
+        let made: serde_json::Value = serde_json::from_str(&made)?;
+        with(made["SecretID"].as_str().context("no token")?)
+    };
+    let blind = limited("blind", r#"service "web" { policy = "write" }"#).await?;
+    let rules = format!(r#"service "web" {{ policy = "write" }} node "{NODE}" {{ policy = "write" }}"#);
+    let of_web = limited("web", &rules).await?;
+    assert_eq!(of_web.instances(0, &web).await?.len(), 1);
+    for (error, right) in [
+        (common::refused(blind.instances(0, &web).await)?, "node:read"),
+        (common::refused(of_web.services(0, "c1").await)?, "service:read"),
+    ] {
+        assert_eq!(error.kind, RegistryErrorKind::Denied, "{error}");
+        assert!(error.reason.contains(right), "{error}");
+    }
+    Ok(())
+}
+
+/// The same, from a server that answers always so.
+#[tokio::test]
+async fn a_filtered_answer_is_an_error() -> Result<()> {
+    let answers = [
+        "HTTP/1.1 200 OK\r\nx-consul-results-filtered-by-acls: true\r\ncontent-length: 2\r\n\r\n[]",
+        "HTTP/1.1 200 OK\r\nx-consul-results-filtered-by-acls: true\r\ncontent-length: 15\r\n\r\n{\"Services\":[]}",
+    ];
+    let of = async |answer| client(&connection(vec![http::serve_always(answer).await?]));
+    let (web, node) = (of(answers[0]).await?, of(answers[1]).await?);
+    let errors = [
+        common::refused(web.instances(0, &service("web")).await)?,
+        common::refused(node.services(0, "c1").await)?,
+    ];
+    for error in errors {
+        assert_eq!(error.kind, RegistryErrorKind::Denied, "{error}");
+        assert!(error.reason.contains("give the token "), "{error}");
+    }
+    Ok(())
+}
+
 /// Not what a Consul answers.
 #[tokio::test]
 async fn answers_of_something_else_are_errors() -> Result<()> {

@@ -30,6 +30,7 @@ async fn eureka_does_what_the_client_says() -> Result<()> {
     let eureka = client(&connection(vec![server.url()]))?;
     an_instance_is_registered_steered_renewed_and_removed(&server, &eureka).await?;
     instances_of_others_are_only_steered(&server, &eureka).await?;
+    an_application_that_is_down_is_taken_out_of_service(&server, &eureka).await?;
     a_batch_is_written(&eureka).await?;
     a_server_that_was_empty_knows_no_registrations(&mut server, &eureka).await
 }
@@ -88,6 +89,35 @@ async fn instances_of_others_are_only_steered(server: &EurekaServer, eureka: &Eu
     assert_eq!(eureka.instance(0, &api, &stored).await?, Some(out));
     write(eureka, Change::SetInService(api.clone(), stored.clone())).await?;
     assert_eq!(eureka.instance(0, &api, &stored).await?, Some(stored));
+    Ok(())
+}
+
+/// It reports that it is down, and up again while it is taken out of service.
+async fn an_application_that_is_down_is_taken_out_of_service(
+    server: &EurekaServer,
+    eureka: &Eureka,
+) -> Result<()> {
+    let sick = service("sick");
+    let report = async |status: &str, dirty: u64| {
+        let instance = json!({"instance": {
+            "instanceId": "sick-1", "hostName": "sick", "app": "SICK", "ipAddr": "10.0.0.6", "vipAddress": "sick",
+            "status": status, "port": {"$": 80, "@enabled": "true"}, "lastDirtyTimestamp": dirty.to_string(),
+            "dataCenterInfo": {"@class": "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo", "name": "MyOwn"},
+        }});
+        http::post(&format!("{}/apps/SICK", server.url()), &instance).await
+    };
+    report("DOWN", 1).await?;
+    let wanted = Instance { id: "sick-1".to_owned(), ..instance("6", "10.0.0.6") };
+    let read = async || eureka.instance(0, &sick, &wanted).await?.context("it is gone");
+    let down = read().await?;
+    assert_eq!((down.in_service, down.may_return), (false, true));
+    write(eureka, Change::SetInService(sick.clone(), Instance { may_return: false, ..down.clone() })).await?;
+    for (status, dirty) in [("DOWN", 2), ("UP", 3)] {
+        report(status, dirty).await?;
+        assert!(read().await?.is_held_out(), "{status}");
+    }
+    write(eureka, Change::SetInService(sick.clone(), Instance { in_service: true, ..down })).await?;
+    assert!(read().await?.in_service);
     Ok(())
 }
 
@@ -154,6 +184,24 @@ async fn every_peer_shows_a_change() -> Result<()> {
     assert_eq!(eureka.instance(1, &web, &wanted).await?, Some(out));
     let error = eureka.instance(0, &web, &wanted).await.unwrap_err();
     assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{error}");
+    Ok(())
+}
+
+/// Heartbeats do not end because the first address is dead.
+#[tokio::test]
+async fn an_address_that_does_not_answer_is_not_called_first_again() -> Result<()> {
+    // It accepts connections, and nothing else.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
+    let addresses = vec![
+        format!("http://{}", silent.local_addr()?),
+        http::serve_always("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?,
+    ];
+    let eureka = client(&Connection { timeout: Duration::from_millis(300), ..connection(addresses) })?;
+    let renewed = async || eureka.renew(&[(service("web"), instance("1", "10.0.0.7"))]).await.remove(0);
+    assert_eq!(common::refused(renewed().await)?.kind, RegistryErrorKind::Unknown);
+    for _ in 0..3 {
+        assert_eq!(renewed().await, Ok(true));
+    }
     Ok(())
 }
 

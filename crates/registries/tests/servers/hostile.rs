@@ -5,6 +5,7 @@ mod hidden;
 mod nodes;
 mod size;
 mod stubs;
+mod values;
 
 use std::sync::Arc;
 
@@ -17,10 +18,10 @@ use podward_registries::{
 use crate::common::service;
 
 /// Clients, with the names of their kinds.
-type Clients = Vec<(&'static str, Arc<dyn Registry>)>;
+pub(crate) type Clients = Vec<(&'static str, Arc<dyn Registry>)>;
 
 /// Returns the clients of all kinds over HTTP.
-fn over_http(connection: &Connection) -> Result<Clients> {
+pub(crate) fn over_http(connection: &Connection) -> Result<Clients> {
     let consul = ConsulOptions { node: "podward".to_owned(), ..ConsulOptions::default() };
     let call =
         || Some(HttpCall { method: "PUT".to_owned(), path: "/${id}".to_owned(), ..HttpCall::default() });

@@ -4,6 +4,7 @@ mod common;
 mod consul;
 mod etcd;
 mod eureka;
+mod fenced;
 mod hostile;
 mod http;
 mod nacos;

@@ -63,11 +63,14 @@ async fn versions_against_a_stub(version: u8) -> Result<()> {
     let stub = NacosStub::new(version, None);
     let url = stub.start().await?;
     // The path of the address is optional.
-    let nacos = client(&connection(vec![url]))?;
+    let nacos = client(&connection(vec![url.clone()]))?;
     what_a_registry_does(&nacos, true).await?;
     assert_eq!(stub.checkers(), ["DEFAULT_GROUP@@web", "g@@web"].map(|name| format!("{name} NONE")));
     stub.put_ephemeral("api", "10.0.0.9", 80);
     instances_of_others_are_only_steered(&nacos).await?;
+
+    an_instance_that_is_not_healthy_may_return(&nacos, &stub).await?;
+    another_client_finds_an_instance_that_is_out_of_service(&nacos, &client(&connection(vec![url]))?).await?;
 
     // A failure is not an empty list, and its result is unknown if it was a change.
     let web = service("web");
@@ -167,6 +170,34 @@ async fn instances_of_others_are_only_steered(nacos: &Nacos) -> Result<()> {
     assert_eq!(nacos.instance(0, &api, &stored).await?, Some(out));
     write(nacos, Change::SetInService(api.clone(), stored.clone())).await?;
     assert_eq!(nacos.instance(0, &api, &stored).await?, Some(stored));
+    Ok(())
+}
+
+/// An application that is not healthy is out of service for a while only. Podward disables it.
+async fn an_instance_that_is_not_healthy_may_return(nacos: &Nacos, stub: &NacosStub) -> Result<()> {
+    let api = service("sick");
+    stub.put_ephemeral("sick", "10.0.0.6", 80);
+    stub.set_healthy("10.0.0.6", false);
+    let sick = common::only(nacos.instances(0, &api).await?)?;
+    assert_eq!((sick.in_service, sick.may_return, sick.is_held_out()), (false, true, false));
+    let out = Instance { may_return: false, ..sick };
+    write(nacos, Change::SetInService(api.clone(), out.clone())).await?;
+    stub.set_healthy("10.0.0.6", true);
+    assert_eq!(nacos.instance(0, &api, &out).await?, Some(out));
+    Ok(())
+}
+
+/// Version 3 lists the instances of one cluster, and clients do not see a cluster whose instances are all disabled.
+async fn another_client_finds_an_instance_that_is_out_of_service(nacos: &Nacos, other: &Nacos) -> Result<()> {
+    let service = service("east");
+    let wanted = Instance { cluster: "east".to_owned(), ..instance("5", "10.0.0.5") };
+    write(nacos, Change::Register(service.clone(), wanted.clone())).await?;
+    let read = nacos.instance(0, &service, &wanted).await?.context("it is not registered")?;
+    let out = Instance { in_service: false, ..read.clone() };
+    write(nacos, Change::SetInService(service.clone(), out.clone())).await?;
+    assert_eq!(other.instance(0, &service, &wanted).await?, Some(out));
+    write(other, Change::SetInService(service.clone(), read.clone())).await?;
+    assert_eq!(other.instance(0, &service, &wanted).await?, Some(read));
     Ok(())
 }
 

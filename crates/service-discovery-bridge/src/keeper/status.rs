@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client, ResourceExt};
-use podward_api::discovery_binding::{BINDING_FINALIZER, BindingStatus, HeldRemovals};
+use podward_api::discovery_binding::{BINDING_FINALIZERS, BindingStatus, HeldRemovals};
 use podward_api::{DiscoveryBinding, shortened};
 use podward_runtime::retry::{ApiCallError, api_call};
 use serde_json::json;
@@ -134,22 +134,44 @@ pub(crate) async fn write(
     api_call(bindings.patch_status(&object.name_any(), &params, &patch)).await.map(drop)
 }
 
-/// Adds or removes the finalizer.
+/// Returns whether a binding has a finalizer.
+pub(crate) fn has_finalizer(object: &DiscoveryBinding, name: &str) -> bool {
+    object.finalizers().iter().any(|known| known == name)
+}
+
+/// Adds finalizers to a binding.
 ///
 /// # Errors
 /// Fails if the API server refuses it or does not answer.
-pub(crate) async fn set_finalizer(
+pub(crate) async fn add_finalizers(
     client: &Client,
     object: &DiscoveryBinding,
-    wanted: bool,
+    names: &[&str],
 ) -> Result<(), ApiCallError> {
-    let mut finalizers = object.metadata.finalizers.clone().unwrap_or_default();
-    if finalizers.iter().any(|known| known == BINDING_FINALIZER) == wanted {
+    let missing = names.iter().filter(|name| !has_finalizer(object, name));
+    let all = object.finalizers().iter().cloned().chain(missing.map(|name| (*name).to_owned()));
+    set_finalizers(client, object, all.collect()).await
+}
+
+/// Removes Podward's finalizers from a binding.
+///
+/// # Errors
+/// Fails if the API server refuses it or does not answer.
+pub(crate) async fn remove_finalizers(
+    client: &Client,
+    object: &DiscoveryBinding,
+) -> Result<(), ApiCallError> {
+    let of_others = object.finalizers().iter().filter(|name| !BINDING_FINALIZERS.contains(&name.as_str()));
+    set_finalizers(client, object, of_others.cloned().collect()).await
+}
+
+async fn set_finalizers(
+    client: &Client,
+    object: &DiscoveryBinding,
+    finalizers: Vec<String>,
+) -> Result<(), ApiCallError> {
+    if finalizers == object.finalizers() {
         return Ok(());
-    }
-    match wanted {
-        true => finalizers.push(BINDING_FINALIZER.to_owned()),
-        false => finalizers.retain(|known| known != BINDING_FINALIZER),
     }
     let version = object.resource_version();
     let patch =

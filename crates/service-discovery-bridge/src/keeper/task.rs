@@ -9,6 +9,7 @@ mod pods;
 mod removals;
 mod report;
 mod spans;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -16,7 +17,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podward_api::discovery_binding::{BindingMode, BindingStatus, HeldRemovals};
+use podward_api::discovery_binding::{
+    BINDING_FINALIZER, BINDING_HOOK_FINALIZER, BindingStatus, HeldRemovals,
+};
 use podward_registries::ServiceKey;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -28,20 +31,15 @@ use super::hook::{self, HookCall, HookState};
 use super::kruise_answers::KruiseAnswers;
 use super::question_span::QuestionSpan;
 use super::registry_watch::RegistryWatch;
-use super::renewal;
 use super::reported::Reported;
 use super::shared::Shared;
+use super::status;
 use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
 use crate::members::Fence;
 use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
-use crate::sync::{RegistryAccess, settle};
+use crate::sync::RegistryAccess;
 
-/// The largest number of pods that are brought into their wanted state in one step, so that questions about other pods do
-/// not wait for all of them.
-const MAX_STEP: usize = 200;
-/// The shortest time between two steps of this size: at most 1,000 changes a second after a loss of the registry's data.
-const STEP_INTERVAL: Duration = Duration::from_millis(200);
 /// The shortest pause between two passes because pods or bindings have changed, for each pod: a pass looks at all of them.
 const PASS_INTERVAL: Duration = Duration::from_micros(2);
 const MAX_REST: Duration = Duration::from_millis(50);
@@ -54,6 +52,10 @@ const UNCONFIRMED_RETRY: Duration = Duration::from_millis(500);
 /// What questions wait for meanwhile.
 const UNCONFIRMED: &str = "the replica of the service-discovery-bridge that is responsible for the binding could not renew its \
      Lease; it waits for the API server, or another replica takes over";
+/// The pause before a binding whose finalizers could not be added or removed is looked at again.
+const GUARD_RETRY: Duration = Duration::from_secs(1);
+/// What questions wait for meanwhile.
+const UNGUARDED: &str = "the finalizers of the DiscoveryBinding are being added";
 /// The shortest pause between two writes of the status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -109,6 +111,14 @@ pub(crate) struct BindingTask {
     registry_watch: Option<RegistryWatch>,
     /// True if the pods may have other services than those that are watched.
     services_due: bool,
+    /// The hook that is registered, and the task that attaches as it.
+    hook: Option<(watch::Sender<podward_proto::v1::Hook>, JoinHandle<()>)>,
+    /// The UIDs of the pods whose removal the limit holds.
+    held_pods: HashSet<String>,
+    /// The UID of the deleted binding whose hook and finalizers were removed. Another one may get its name.
+    ended: Option<String>,
+    /// True once a comparison has read an address: before, nothing is known about which pods are in service.
+    is_seen: bool,
 }
 
 impl BindingTask {
@@ -149,6 +159,10 @@ impl BindingTask {
             registry_changed: Arc::new(Notify::new()),
             registry_watch: None,
             services_due: false,
+            hook: None,
+            held_pods: HashSet::new(),
+            ended: None,
+            is_seen: false,
         }
     }
 
@@ -160,14 +174,13 @@ impl BindingTask {
         let (call_sender, mut calls) = mpsc::channel(1024);
         let (hook_state, mut attached) =
             watch::channel(HookState::Detached("it was not tried yet".to_owned()));
-        let mut hook: Option<(watch::Sender<podward_proto::v1::Hook>, JoinHandle<()>)> = None;
         let registry_changed = Arc::clone(&self.registry_changed);
         while !stop.is_cancelled() {
             bindings.borrow_and_update();
             let Some(entry) = self.shared.index.binding(&self.key) else { break };
             if let Some(binding) = &entry.valid {
                 let wanted = hook::hook_of(binding);
-                match &hook {
+                match &self.hook {
                     Some((sender, _)) => {
                         sender.send_if_modified(|known| {
                             let changed = *known != wanted;
@@ -175,7 +188,10 @@ impl BindingTask {
                             changed
                         });
                     }
-                    None if !binding.deleting => {
+                    // A binding without it may vanish, and leave a hook for which pods would wait for ever.
+                    None if !binding.deleting
+                        && status::has_finalizer(&entry.object, BINDING_HOOK_FINALIZER) =>
+                    {
                         let (sender, receiver) = watch::channel(wanted);
                         let attach = hook::attach(
                             self.shared.clone(),
@@ -186,7 +202,7 @@ impl BindingTask {
                         // Questions go to the next replica at once, even if a change is being made.
                         let stop = stop.clone();
                         let attach = async move { _ = stop.run_until_cancelled(attach).await };
-                        hook = Some((sender, tokio::spawn(attach)));
+                        self.hook = Some((sender, tokio::spawn(attach)));
                     }
                     None => {}
                 }
@@ -214,7 +230,7 @@ impl BindingTask {
                 self.take(Some(call));
             }
         }
-        if let Some((_, task)) = hook {
+        if let Some((_, task)) = self.hook {
             task.abort();
         }
     }
@@ -233,6 +249,13 @@ impl BindingTask {
     /// Does what is due, and returns the pause until something is due again.
     async fn pass(&mut self, entry: &BindingEntry, hook: &HookState) -> Duration {
         self.rejected.clone_from(&entry.problem);
+        let is_deleted = entry.object.metadata.deletion_timestamp.is_some();
+        if is_deleted && !status::has_finalizer(&entry.object, BINDING_FINALIZER) && self.fence.is_open() {
+            // It has no instances of its own, so its registry is not needed.
+            self.miss_pods();
+            self.end(entry).await;
+            return if self.is_ended(entry) { MAX_PAUSE } else { GUARD_RETRY };
+        }
         let Some(binding) = entry.valid.clone() else {
             self.miss_pods();
             self.report(entry, None, hook).await;
@@ -249,6 +272,9 @@ impl BindingTask {
                 self.rejected = Some(problem);
                 self.miss_pods();
                 self.answer_pending(&reason);
+                if !binding.deleting && self.fence.is_open() {
+                    self.guard(entry, binding.mode, false).await;
+                }
                 self.report(entry, Some(&binding), hook).await;
                 return Duration::from_secs(1);
             }
@@ -260,14 +286,17 @@ impl BindingTask {
             self.renew(&binding, &access).await;
             return UNCONFIRMED_RETRY;
         }
+        if !binding.deleting && !self.guard(entry, binding.mode, true).await {
+            self.answer_pending(UNGUARDED);
+            self.report(entry, Some(&binding), hook).await;
+            return GUARD_RETRY;
+        }
         let step = self.work(&binding, &access).await;
         if !self.fence.is_open() {
             return UNCONFIRMED_RETRY;
         }
         if binding.deleting {
             self.finish(entry, &binding).await;
-        } else if let Err(error) = self.guard(entry, &binding).await {
-            tracing::warn!(binding = %self.key, %error, "could not add the finalizer of the binding; trying again");
         }
         self.report(entry, Some(&binding), hook).await;
         step.unwrap_or_else(|| self.pause(&binding, &access))
@@ -280,6 +309,8 @@ impl BindingTask {
             self.compare(binding, access).await;
         }
         self.answer(binding, access);
+        // A step may take long if an address does not answer.
+        self.renew(binding, access).await;
         let step = self.step(binding, access).await;
         self.remove_orphans(binding, access).await;
         if !self.fence.is_open() {
@@ -292,107 +323,4 @@ impl BindingTask {
         self.watch_registry(access);
         step
     }
-
-    /// Brings the pods into their wanted state whose next attempt is due. Returns a pause if there are more.
-    async fn step(&mut self, binding: &Binding, access: &RegistryAccess) -> Option<Duration> {
-        let now = self.shared.index.now();
-        let held = self.hold_removals(binding, now);
-        let (due, more) = self.due(&held, now);
-        let mut uids = Vec::new();
-        let mut tasks = Vec::new();
-        for uid in due {
-            match self
-                .allowed(binding, &uid)
-                .map(|()| self.tracked.get(&uid).and_then(|it| it.task(binding, access)))
-            {
-                Ok(Some(task)) => {
-                    uids.push(uid);
-                    tasks.push(task);
-                }
-                Ok(None) => {}
-                Err(problem) => {
-                    if let Some(tracked) = self.tracked.get_mut(&uid) {
-                        tracked.record(crate::sync::Outcome::Waits(problem), now);
-                    }
-                }
-            }
-        }
-        if tasks.is_empty() {
-            return None;
-        }
-        let outcomes = settle(access, &tasks).await;
-        let end = self.shared.index.now();
-        let mut first = None;
-        for (uid, outcome) in uids.iter().zip(outcomes) {
-            let result = match &outcome {
-                crate::sync::Outcome::Shown { .. } => Some("shown"),
-                crate::sync::Outcome::Written(..) => None,
-                crate::sync::Outcome::Waits(_) | crate::sync::Outcome::InStaleList(_) => Some("waits"),
-                crate::sync::Outcome::Failed(problem) => {
-                    first.get_or_insert_with(|| problem.clone());
-                    Some("failed")
-                }
-            };
-            if let Some(result) = result {
-                self.shared.metrics.changed(result, 1);
-            }
-            if let Some(tracked) = self.tracked.get_mut(uid) {
-                tracked.record(outcome, end);
-            }
-        }
-        if let Some(problem) = first {
-            tracing::warn!(binding = %self.key, problem, "the registry does not show what it should; trying again");
-        }
-        more.then(|| STEP_INTERVAL.saturating_sub(end.saturating_sub(now)))
-    }
-
-    /// Returns the pods that are brought into their wanted state in this step, and whether there are more. Pods that questions
-    /// are about come first. The others are sorted by service, because services are read as a whole.
-    fn due(&self, held: &HashSet<String>, now: Duration) -> (Vec<String>, bool) {
-        let asked: HashSet<&str> = self.calls.iter().map(|call| call.pod.uid.as_str()).collect();
-        let is_due = |(uid, tracked): &(&String, &TrackedPod)| tracked.is_due(now) && !held.contains(*uid);
-        let mut due: Vec<_> = self
-            .tracked
-            .iter()
-            .filter(is_due)
-            .map(|(uid, tracked)| {
-                let service = tracked.service.as_ref().ok();
-                (!asked.contains(uid.as_str()), service, uid)
-            })
-            .collect();
-        let more = due.len() > MAX_STEP;
-        if more {
-            due.select_nth_unstable(MAX_STEP);
-            due.truncate(MAX_STEP);
-        }
-        (due.into_iter().map(|(_, _, uid)| uid.clone()).collect(), more)
-    }
-
-    async fn renew(&mut self, binding: &Binding, access: &RegistryAccess) {
-        let now = self.shared.index.now();
-        let Some(interval) = heartbeat_interval(binding, access).filter(|_| now >= self.renewal_due) else {
-            return;
-        };
-        self.renewal_due = now + renewal::TICK;
-        let (sent, failed) = renewal::renew(binding, access, interval, &mut self.tracked, now).await;
-        let count = |number: usize| u64::try_from(number).unwrap_or_default();
-        self.shared.metrics.renewed("sent", count(sent));
-        self.shared.metrics.renewed("failed", count(failed));
-    }
-
-    /// Returns the time until something is due.
-    fn pause(&self, binding: &Binding, access: &RegistryAccess) -> Duration {
-        let now = self.shared.index.now();
-        let attempts = self.tracked.values().filter_map(|tracked| tracked.next_attempt());
-        let calls = self.calls.iter().map(|call| call.until);
-        let renewal = heartbeat_interval(binding, access).map(|_| self.renewal_due);
-        let due =
-            attempts.chain(calls).chain(renewal).chain(self.kruise.due).chain([self.comparison_due]).min();
-        due.map_or(MAX_PAUSE, |due| due.saturating_sub(now)).clamp(Duration::from_millis(10), MAX_PAUSE)
-    }
-}
-
-/// Returns the interval of heartbeats. Where the application registers itself, it sends them.
-fn heartbeat_interval(binding: &Binding, access: &RegistryAccess) -> Option<Duration> {
-    access.capabilities.renewal.filter(|_| binding.mode == BindingMode::Own)
 }

@@ -74,7 +74,8 @@ impl Desired {
     /// Returns a number that differs for other values, but for an accident of 1 in 2^64.
     pub(crate) fn fingerprint(&self) -> u64 {
         let Self { service, instance, owner } = self;
-        let Instance { id, host, port, cluster, weight, metadata, in_service, version } = instance;
+        let Instance { id, host, port, cluster, weight, metadata, in_service, may_return: _, version } =
+            instance;
         let mut hasher = DefaultHasher::new();
         (service, owner, id, host, port, cluster).hash(&mut hasher);
         (weight.to_bits(), metadata, in_service, version).hash(&mut hasher);
@@ -188,13 +189,14 @@ impl Binding {
         }
         owner.mark(&mut metadata);
         let instance = Instance {
-            id: format!("{}.{}.{}.{port}", pod.namespace, pod.name, pod.uid),
+            id: owner.instance_id(port),
             host: pod.ip.clone(),
             port,
             cluster: render("spec.service.cluster", of_cluster)?,
             weight,
             metadata,
             in_service: true,
+            may_return: false,
             version: None,
         };
         Ok(Desired { service, instance, owner })

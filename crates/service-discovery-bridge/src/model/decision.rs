@@ -39,6 +39,25 @@ pub(crate) fn decide(
     }
 }
 
+/// As [`decide`], where an address shows several instances of the pod: an application that has started again may have
+/// registered itself once more, by another id.
+pub(crate) fn decide_all(
+    mode: BindingMode,
+    policy: ForeignChanges,
+    presence: Presence,
+    desired: &Desired,
+    capabilities: &Capabilities,
+    found: &[Instance],
+) -> Vec<Decision> {
+    let next = |found| decide(mode, policy, presence, desired, capabilities, found);
+    if found.is_empty() {
+        return vec![next(None)];
+    }
+    // One that is not healthy need not be put into service beside another one.
+    let is_served = presence == Presence::InService && found.iter().any(|found| found.in_service);
+    found.iter().filter(|found| !(is_served && found.may_return)).map(|found| next(Some(found))).collect()
+}
+
 fn own(
     policy: ForeignChanges,
     presence: Presence,
@@ -61,7 +80,7 @@ fn own(
         )),
         // The address belongs to the pod, so requests would still reach it.
         (Presence::OutOfService | Presence::Absent, Some(found), Some(Whose::Foreign))
-            if capabilities.by_address && found.in_service =>
+            if capabilities.by_address && !found.is_held_out() =>
         {
             Decision::Wait(format!(
                 "{}:{} of service {} is registered by somebody else{}, so requests still arrive; deregister it there",
@@ -88,7 +107,7 @@ fn own(
         (Presence::Absent | Presence::Released, Some(found), _) => {
             Decision::Write(Change::Deregister(service.clone(), found.clone()))
         }
-        (Presence::OutOfService, Some(found), _) if found.in_service => {
+        (Presence::OutOfService, Some(found), _) if !found.is_held_out() => {
             Decision::Write(Change::SetInService(service.clone(), with_service(found, false)))
         }
         (Presence::OutOfService, Some(_), _) => Decision::Shown,
@@ -103,7 +122,9 @@ fn steer(presence: Presence, desired: &Desired, found: Option<&Instance>) -> Dec
         Presence::OutOfService | Presence::Absent | Presence::Released => false,
     };
     match found {
-        Some(found) if found.in_service == wanted => Decision::Shown,
+        Some(found) if wanted && found.in_service => Decision::Shown,
+        // One that is only not healthy gets requests again when its health returns, during the operation.
+        Some(found) if !wanted && found.is_held_out() => Decision::Shown,
         Some(found) => Decision::Write(Change::SetInService(service.clone(), with_service(found, wanted))),
         None if wanted => Decision::Wait(format!(
             "the application has not registered {}:{} as an instance of service {} yet",

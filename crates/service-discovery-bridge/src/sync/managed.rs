@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use podward_core::UnixNanos;
 use podward_kube_util::now;
 use podward_registries::{
-    Capabilities, Change, Instance, Registry, RegistryError, RegistryErrorKind, ServiceKey,
+    Capabilities, Change, Instance, MayChange, Registry, RegistryError, RegistryErrorKind, ServiceKey,
 };
 
 use super::call_log::{About, CallLog, RegistryCall};
@@ -17,7 +17,7 @@ use crate::members::Fence;
 
 /// A registry whose calls wait until the limits of its connection allow them. A batch is one call. Those that read or change
 /// instances are recorded, with the wait, if there is a log. It is not changed if another replica may be responsible for the
-/// binding by then.
+/// binding by then: each change is checked before it is made. Reads end when the task is to end.
 #[derive(Debug)]
 pub(crate) struct ManagedRegistry {
     inner: Arc<dyn Registry>,
@@ -45,6 +45,23 @@ impl ManagedRegistry {
                      Lease"
                 .to_owned(),
             kind: RegistryErrorKind::Unavailable,
+        }
+    }
+
+    /// Makes a read when the limits allow it. Returns `None` when the task is to end: a slow registry does not delay that.
+    async fn read<F: Future>(&self, read: F) -> Option<F::Output> {
+        let turn = async {
+            let _permit = self.limiter.call().await;
+            read.await
+        };
+        self.fence.run(turn).await
+    }
+
+    /// Returns the error of a change that may not be made any more.
+    fn check(&self, change: &Change) -> Result<(), RegistryError> {
+        match self.fence.is_open() {
+            true => Ok(()),
+            false => Err(self.refused(change.to_string())),
         }
     }
 
@@ -109,14 +126,15 @@ impl Registry for ManagedRegistry {
     }
 
     async fn services(&self, address: usize, cluster: &str) -> Result<Vec<ServiceKey>, RegistryError> {
-        let _permit = self.limiter.call().await;
-        self.inner.services(address, cluster).await
+        let found = self.read(self.inner.services(address, cluster)).await;
+        found.unwrap_or_else(|| Err(self.refused("list the services".to_owned())))
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
         let begin = now();
-        let _permit = self.limiter.call().await;
-        let found = self.inner.instances(address, service).await;
+        let found = self.read(self.inner.instances(address, service)).await;
+        let refused = || Err(self.refused(format!("read the instances of service {}", service.name)));
+        let found = found.unwrap_or_else(refused);
         let about = || About::Service(service.clone());
         self.record("registry list", begin, Some(address), about, found.as_ref().map(Vec::len));
         found
@@ -139,8 +157,10 @@ impl Registry for ManagedRegistry {
         wanted: &[&Instance],
     ) -> Result<Vec<Option<Instance>>, RegistryError> {
         let begin = now();
-        let _permit = self.limiter.call().await;
-        let found = self.inner.read_many(address, service, wanted).await;
+        let found = self.read(self.inner.read_many(address, service, wanted)).await;
+        let refused =
+            || Err(self.refused(format!("read {} instances of service {}", wanted.len(), service.name)));
+        let found = found.unwrap_or_else(refused);
         let each = wanted.iter().map(|wanted| (wanted.host.clone(), wanted.port, None));
         let count = found.as_ref().map(|found| found.iter().flatten().count());
         self.record("registry read", begin, Some(address), || About::Instances(each.collect()), count);
@@ -155,7 +175,7 @@ impl Registry for ManagedRegistry {
         };
         let _turn = self.fence.run(turn).await;
         let results = match self.fence.is_open() {
-            true => self.inner.write(changes).await,
+            true => self.inner.write_while(changes, &|change| self.check(change)).await,
             false => changes.iter().map(|change| Err(self.refused(change.to_string()))).collect(),
         };
         let written = changes.iter().zip(&results).map(|(change, result)| {
@@ -169,15 +189,20 @@ impl Registry for ManagedRegistry {
     }
 
     async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
-        let _turn = self.fence.run(self.limiter.call()).await;
-        if self.fence.is_ended() {
-            let refused = |(service, instance): &(ServiceKey, Instance)| {
-                let (host, port, name) = (&instance.host, instance.port, &service.name);
-                Err(self.refused(format!("renew {host}:{port} of service {name}")))
-            };
-            return instances.iter().map(refused).collect();
-        }
-        self.inner.renew(instances).await
+        let turn = async {
+            let _permit = self.limiter.call().await;
+            // It may be made although this replica could not renew its Lease: then nothing that is stored is changed.
+            let may_change: MayChange<'_> = &|change| self.check(change);
+            match self.fence.is_ended() {
+                true => None,
+                false => Some(self.inner.renew_while(instances, may_change).await),
+            }
+        };
+        let refused = |(service, instance): &(ServiceKey, Instance)| {
+            let (host, port, name) = (&instance.host, instance.port, &service.name);
+            Err(self.refused(format!("renew {host}:{port} of service {name}")))
+        };
+        self.fence.run(turn).await.flatten().unwrap_or_else(|| instances.iter().map(refused).collect())
     }
 
     // It waits for a change, which costs the registry nothing.

@@ -4,13 +4,15 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use futures::stream::{self, StreamExt};
+use parking_lot::Mutex;
 use podward_api::discovery_binding::BindingMode;
 use podward_registries::{Change, Instance, RegistryError, RegistryErrorKind, ServiceKey};
+use tokio::time::Instant;
 
 use super::access::RegistryAccess;
 use super::stale_lists::look_into_lists;
 use super::task::{Outcome, Task, is_same};
-use crate::model::{Decision, Desired, Presence, decide};
+use crate::model::{Decision, Desired, Presence, decide_all};
 
 /// Calls of one registry at the same time.
 const MAX_CONCURRENT_CALLS: usize = 16;
@@ -20,8 +22,14 @@ const LIST_FROM: usize = 8;
 const READ_BACKS: [Duration; 4] =
     [Duration::ZERO, Duration::from_millis(20), Duration::from_millis(80), Duration::from_millis(300)];
 
-/// What an address shows of a task.
-type View = Result<Option<Instance>, RegistryError>;
+/// A read that fails after this time is one of an address that does not answer.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// What an address shows of a task: the instances of its pod. An application may have registered several.
+type View = Result<Vec<Instance>, RegistryError>;
+
+/// The addresses that have not answered, with the errors. They are not read again, because each read would take its whole time.
+type Silent = Mutex<HashMap<usize, RegistryError>>;
 
 /// Writes what has to be written for `tasks`, and reads it back, unless that has to wait. The outcomes are in the order of
 /// the tasks.
@@ -32,11 +40,11 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
     let mut outcomes: Vec<Option<Outcome>> = vec![None; tasks.len()];
     let mut errors: HashMap<usize, RegistryError> = HashMap::new();
     let mut written = HashSet::new();
-    let lag = access.registry.read_lag();
+    let (lag, silent) = (access.registry.read_lag(), Silent::default());
     for (round, pause) in READ_BACKS.into_iter().enumerate() {
         tokio::time::sleep(pause).await;
         let open: Vec<usize> = (0..tasks.len()).filter(|index| outcomes[*index].is_none()).collect();
-        let views = read(access, tasks, &open).await;
+        let views = read(access, tasks, &open, &silent).await;
         let mut changes: Vec<(usize, Change)> = Vec::new();
         for (index, views) in open.iter().zip(views) {
             match judge(access, &tasks[*index], &views) {
@@ -45,9 +53,9 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
                     outcomes[*index] = Some(Outcome::Shown { unreachable, drifted, written });
                 }
                 Judged::Outcome(outcome) => outcomes[*index] = Some(outcome),
-                Judged::Write(change) => {
+                Judged::Write(of_task) => {
                     written.insert(*index);
-                    changes.push((*index, change));
+                    changes.extend(of_task.into_iter().map(|change| (*index, change)));
                 }
             }
         }
@@ -97,18 +105,18 @@ fn late(task: &Task, error: Option<&RegistryError>) -> String {
 
 enum Judged {
     Outcome(Outcome),
-    Write(Change),
+    Write(Vec<Change>),
 }
 
 /// Returns the next step for a task, of which the addresses show `views`.
 fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
     let mut drifted = false;
-    let mut change = None;
+    let mut changes: Vec<Change> = Vec::new();
     let mut unreachable = Vec::new();
     let mut first_error = None;
     for (view, address) in views.iter().zip(access.addresses()) {
         let found = match view {
-            Ok(found) => found.as_ref(),
+            Ok(found) => found,
             Err(error) => {
                 access.note(error);
                 unreachable.push(address.clone());
@@ -117,17 +125,19 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
             }
         };
         let Task { presence, desired, mode, policy, .. } = task;
-        match decide(*mode, *policy, *presence, desired, &access.capabilities, found) {
-            Decision::Shown => {}
-            Decision::Drifted => drifted = true,
-            Decision::Write(next) => {
-                change.get_or_insert(next);
+        for decision in decide_all(*mode, *policy, *presence, desired, &access.capabilities, found) {
+            match decision {
+                Decision::Shown => {}
+                Decision::Drifted => drifted = true,
+                // Another address shows the same instance.
+                Decision::Write(next) if changes.iter().any(|change| is_about_same(change, &next)) => {}
+                Decision::Write(next) => changes.push(next),
+                Decision::Wait(why) => return Judged::Outcome(Outcome::Waits(why)),
             }
-            Decision::Wait(why) => return Judged::Outcome(Outcome::Waits(why)),
         }
     }
-    if let Some(change) = change {
-        return Judged::Write(change);
+    if !changes.is_empty() {
+        return Judged::Write(changes);
     }
     let adds = matches!(task.presence, Presence::InService | Presence::Unchanged);
     match first_error {
@@ -138,8 +148,13 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
     }
 }
 
+/// Returns whether two changes of a task are about one instance. All others of its pod have another id.
+fn is_about_same(one: &Change, other: &Change) -> bool {
+    one.target().1.id == other.target().1.id
+}
+
 /// Reads the instances of the tasks `open` at each address. The views of a task are in the order of the addresses.
-async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Vec<View>> {
+async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize], silent: &Silent) -> Vec<Vec<View>> {
     let mut by_service: HashMap<&ServiceKey, Vec<usize>> = HashMap::new();
     for (place, index) in open.iter().enumerate() {
         by_service.entry(&tasks[*index].desired.service).or_default().push(place);
@@ -161,18 +176,24 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Ve
         }
     }
     let mut views: Vec<Vec<View>> =
-        open.iter().map(|_| access.addresses().iter().map(|_| Ok(None)).collect()).collect();
+        open.iter().map(|_| access.addresses().iter().map(|_| Ok(Vec::new())).collect()).collect();
     // Collected first: a stream of a closure would not be `Send` for every lifetime.
     let reads: Vec<_> = calls
         .into_iter()
         .map(|(service, address, places)| async move {
+            let known = silent.lock().get(&address).cloned();
+            if let Some(error) = known {
+                let views = places.iter().map(|_| Err(error.clone())).collect();
+                return (address, places, views);
+            }
+            let begin = Instant::now();
             let wanted = |place: usize| &tasks[open[place]].desired.instance;
-            let found = match places.as_slice() {
+            let found: Vec<View> = match places.as_slice() {
                 [place] => vec![find(access, address, service, wanted(*place), by_id).await],
                 places if !lists => {
                     let wanted: Vec<&Instance> = places.iter().map(|place| wanted(*place)).collect();
                     match access.registry.read_many(address, service, &wanted).await {
-                        Ok(found) => found.into_iter().map(Ok).collect(),
+                        Ok(found) => found.into_iter().map(|found| Ok(found.into_iter().collect())).collect(),
                         Err(error) => places.iter().map(|_| Err(error.clone())).collect(),
                     }
                 }
@@ -181,13 +202,18 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Ve
                     let find = |place: &usize| match &listed {
                         Ok(listed) => Ok(listed
                             .iter()
-                            .find(|found| is_same(access, found, wanted(*place), by_id))
-                            .cloned()),
+                            .filter(|found| is_same(access, found, wanted(*place), by_id))
+                            .cloned()
+                            .collect()),
                         Err(error) => Err(error.clone()),
                     };
                     places.iter().map(find).collect()
                 }
             };
+            let failed = found.iter().find_map(|view| view.as_ref().err());
+            if let Some(error) = failed.filter(|_| begin.elapsed() >= SLOW) {
+                silent.lock().insert(address, error.clone());
+            }
             (address, places, found)
         })
         .collect();
@@ -202,8 +228,8 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize]) -> Vec<Ve
     views
 }
 
-/// Reads the instance of a pod at one address. An instance that the application registered has an id of its own, so it is
-/// found by its address in a list; its present state is then read by the id.
+/// Reads the instances of a pod at one address. One that the application registered has an id of its own, so it is found by
+/// its address in a list; its present state is then read by the id.
 async fn find(
     access: &RegistryAccess,
     address: usize,
@@ -213,15 +239,18 @@ async fn find(
 ) -> View {
     let registry = &access.registry;
     if by_id || access.capabilities.by_address {
-        return registry.instance(address, service, wanted).await;
+        return Ok(registry.instance(address, service, wanted).await?.into_iter().collect());
     }
-    let listed = registry.instances(address, service).await?;
-    match listed.into_iter().find(|found| is_same(access, found, wanted, by_id)) {
-        Some(found) if !access.capabilities.list_lag.is_zero() => {
-            registry.instance(address, service, &found).await
-        }
-        found => Ok(found),
+    let mut listed = registry.instances(address, service).await?;
+    listed.retain(|found| is_same(access, found, wanted, by_id));
+    if access.capabilities.list_lag.is_zero() {
+        return Ok(listed);
     }
+    let mut present = Vec::new();
+    for found in &listed {
+        present.extend(registry.instance(address, service, found).await?);
+    }
+    Ok(present)
 }
 
 /// Writes changes, and returns the errors.

@@ -78,6 +78,7 @@ async fn operations(
         weight: 1.0,
         metadata: [("zone".to_owned(), "b".to_owned())].into(),
         in_service: true,
+        may_return: false,
         version: None,
     };
     let written = bound.registry.write(&[Change::Register(bound.service.clone(), foreign.clone())]).await;

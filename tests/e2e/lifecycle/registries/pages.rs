@@ -9,8 +9,8 @@ use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, ResourceExt};
-use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::BindingMode;
+use podward_api::{DiscoveryBinding, LifecycleHook};
 use podward_core::keys;
 use podward_discovery::{RegistrySecrets, connect};
 use podward_e2e::{Fixture, Test};
@@ -215,6 +215,7 @@ async fn register_one(fixture: &Fixture, binding: &DiscoveryBinding, registry: &
         weight: 1.0,
         metadata: [("zone".to_owned(), "b".to_owned())].into(),
         in_service: true,
+        may_return: false,
         version: None,
     };
     if binding.spec.mode == BindingMode::Steer {
@@ -239,6 +240,9 @@ async fn register_one(fixture: &Fixture, binding: &DiscoveryBinding, registry: &
         Ok(())
     };
     within(WAIT, || "the binding to be gone".to_owned(), gone).await?;
+    let hooks: Api<LifecycleHook> = Api::all(fixture.client());
+    let hook = hooks.get_opt(&format!("{}.{name}", fixture.namespace())).await?;
+    ensure!(hook.is_none(), "the hook of the deleted binding is left: pods wait for it");
     let left = registry.instance(0, &key, &wanted).await?;
     ensure!(left.is_some() == (binding.spec.mode == BindingMode::Steer), "after the binding: {left:?}");
     Ok(())

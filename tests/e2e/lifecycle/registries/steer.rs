@@ -60,6 +60,7 @@ async fn operations(fixture: Arc<Fixture>, kind: &'static str, address: String) 
         weight: 1.0,
         metadata: BTreeMap::from([("zone".to_owned(), "b".to_owned())]),
         in_service: true,
+        may_return: false,
         version: None,
     };
     let written = bound.registry.write(&[Change::Register(bound.service.clone(), instance.clone())]).await;

@@ -49,6 +49,7 @@ fn instance(name: &str, uid: &str, ip: &str) -> Instance {
         weight: 1.0,
         metadata,
         in_service: true,
+        may_return: false,
         version: None,
     }
 }

@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::{Client, Resource, ResourceExt};
 use podward_api::DiscoveryBinding;
-use podward_api::discovery_binding::BINDING_FINALIZER;
+use podward_api::discovery_binding::{BINDING_FINALIZERS, BindingMode};
 use serde_json::{Value, json};
 
 /// How often a binding that somebody else changes is read again.
@@ -22,7 +22,7 @@ pub(super) async fn plan(client: &Client, namespace: Option<&str>) -> Result<BTr
     Ok(found.iter().map(|binding| (full_name(binding), would_remove(binding))).collect())
 }
 
-/// Removes Podward's finalizer from the bindings of a namespace, or of the cluster. Their instances stay in the registries,
+/// Removes Podward's finalizers from the bindings of a namespace, or of the cluster. Their instances stay in the registries,
 /// and are named: no application loses its registration because Podward is uninstalled. Returns false if one stays.
 ///
 /// # Errors
@@ -36,19 +36,17 @@ pub(super) async fn release_all(client: &Client, namespace: Option<&str>, dry_ru
         }
         let (name, left) = (full_name(&binding), left(&binding));
         match release(client, &binding).await {
-            Ok(()) => println!("DiscoveryBinding {name}: removed the finalizer {BINDING_FINALIZER}{left}"),
+            Ok(()) => println!("DiscoveryBinding {name}: removed its finalizers{left}"),
             Err(error) => {
                 all = false;
-                println!(
-                    "DiscoveryBinding {name}: could not remove the finalizer {BINDING_FINALIZER}: {error:#}"
-                );
+                println!("DiscoveryBinding {name}: could not remove its finalizers: {error:#}");
             }
         }
     }
     Ok(all)
 }
 
-/// Removes Podward's finalizer from a binding that was deleted, where no service-discovery-bridge runs. Its instances stay in
+/// Removes Podward's finalizers from a binding that was deleted, where no service-discovery-bridge runs. Its instances stay in
 /// the registry. Says how to remove its hook, which nobody else removes.
 ///
 /// # Errors
@@ -60,17 +58,16 @@ pub(super) async fn release_deleted(client: &Client, binding: DiscoveryBinding, 
         println!("{}", would_remove(&binding));
     } else {
         let (name, left) = (full_name(&binding), left(&binding));
-        release(client, &binding).await.with_context(|| {
-            format!("remove the finalizer {BINDING_FINALIZER} from DiscoveryBinding {name}")
-        })?;
-        println!("DiscoveryBinding {name}: removed the finalizer {BINDING_FINALIZER}{left}");
+        let removing = || format!("remove the finalizers of DiscoveryBinding {name}");
+        release(client, &binding).await.with_context(removing)?;
+        println!("DiscoveryBinding {name}: removed its finalizers{left}");
     }
     let hook = format!("{}.{}", binding.namespace().unwrap_or_default(), binding.name_any());
     println!("if its hook exists, pods wait for it: kubectl delete lifecyclehook {hook} --ignore-not-found");
     Ok(())
 }
 
-/// Lists the bindings that have Podward's finalizer.
+/// Lists the bindings that have a finalizer of Podward.
 async fn held(client: &Client, namespace: Option<&str>) -> Result<Vec<DeserializeGuard<DiscoveryBinding>>> {
     let bindings: Api<DeserializeGuard<DiscoveryBinding>> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
@@ -82,8 +79,13 @@ async fn held(client: &Client, namespace: Option<&str>) -> Result<Vec<Deserializ
         Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
         Err(error) => return Err(error).context("list the DiscoveryBindings"),
     };
-    found.retain(|binding| binding.finalizers().iter().any(|it| it == BINDING_FINALIZER));
+    found.retain(|binding| binding.finalizers().iter().any(|it| is_ours(it)));
     Ok(found)
+}
+
+/// Returns whether a finalizer is one of Podward's.
+pub(super) fn is_ours(finalizer: &str) -> bool {
+    BINDING_FINALIZERS.contains(&finalizer)
 }
 
 fn full_name(binding: &DeserializeGuard<DiscoveryBinding>) -> String {
@@ -91,17 +93,16 @@ fn full_name(binding: &DeserializeGuard<DiscoveryBinding>) -> String {
 }
 
 fn would_remove(binding: &DeserializeGuard<DiscoveryBinding>) -> String {
-    format!(
-        "DiscoveryBinding {}: would remove the finalizer {BINDING_FINALIZER}{}",
-        full_name(binding),
-        left(binding)
-    )
+    format!("DiscoveryBinding {}: would remove its finalizers{}", full_name(binding), left(binding))
 }
 
 /// Says what stays in the registry.
 fn left(binding: &DeserializeGuard<DiscoveryBinding>) -> String {
-    let status = binding.0.as_ref().ok().and_then(|binding| binding.status.as_ref());
-    match status.map(|status| status.present) {
+    let binding = binding.0.as_ref().ok();
+    if binding.is_some_and(|binding| binding.spec.mode == BindingMode::Steer) {
+        return String::new();
+    }
+    match binding.and_then(|binding| binding.status.as_ref()).map(|status| status.present) {
         Some(0) => String::new(),
         Some(present) => {
             format!("; {present} instances stay in its registry until somebody removes them there")
@@ -130,11 +131,11 @@ async fn release(client: &Client, binding: &DeserializeGuard<DiscoveryBinding>) 
     Ok(())
 }
 
-/// Returns the patch that removes the finalizer from an object. `None` if it has none.
+/// Returns the patch that removes Podward's finalizers from an object. `None` if it has none.
 fn patch(meta: &kube::api::ObjectMeta) -> Option<Value> {
     let mut finalizers = meta.finalizers.clone()?;
     let before = finalizers.len();
-    finalizers.retain(|finalizer| finalizer != BINDING_FINALIZER);
+    finalizers.retain(|finalizer| !is_ours(finalizer));
     (finalizers.len() < before).then(|| {
         json!({"metadata": {
             "uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers,
@@ -147,13 +148,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_finalizer_of_podward_is_removed() {
+    fn only_the_finalizers_of_podward_are_removed() {
         let of = |finalizers: Value| {
             let meta = json!({"name": "web", "uid": "u", "resourceVersion": "7", "finalizers": finalizers});
             patch(&serde_json::from_value(meta).unwrap())
         };
         assert_eq!(
-            of(json!(["example.com/x", BINDING_FINALIZER])),
+            of(json!(["example.com/x", BINDING_FINALIZERS[0], BINDING_FINALIZERS[1]])),
             Some(json!({"metadata": {"uid": "u", "resourceVersion": "7", "finalizers": ["example.com/x"]}}))
         );
         assert_eq!(of(json!(["example.com/x"])), None);

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail};
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use podward_api::DiscoveryBinding;
-use podward_api::discovery_binding::{BINDING_FINALIZER, RELEASE_REMOVALS_ANNOTATION};
+use podward_api::discovery_binding::RELEASE_REMOVALS_ANNOTATION;
 use serde_json::json;
 
 use super::bindings;
@@ -41,7 +41,7 @@ pub(super) async fn release(
     let Some(binding) = found else { bail!("there is no DiscoveryBinding {name}; check the namespace") };
     let shown = format!("DiscoveryBinding {}/{name}", binding.namespace().unwrap_or_default());
     let waits = binding.metadata.deletion_timestamp.is_some()
-        && binding.finalizers().iter().any(|finalizer| finalizer == BINDING_FINALIZER);
+        && binding.finalizers().iter().any(|finalizer| bindings::is_ours(finalizer));
     if waits {
         match installation.has_bridge().await {
             Ok(true) => {}
@@ -81,6 +81,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use hyper::{Method, StatusCode};
+    use podward_api::discovery_binding::BINDING_FINALIZER;
     use podward_support::api_answers::{failure, json_answer};
     use serde_json::Value;
 

@@ -1,12 +1,14 @@
 //! Keys and values by templates.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::Value;
 
 use crate::http::body::Body;
 use crate::http::template::{Field, Part, Scope, Subject, Template};
 use crate::instance::{Instance, ServiceKey};
+use crate::owner::Owner;
 
 /// A key `<lead>${service}<delimiter><rest>` and a value of JSON.
 #[derive(Clone, Debug)]
@@ -100,8 +102,18 @@ impl TemplateFormat {
             weight: found.weight.unwrap_or(1.0),
             metadata: found.metadata.unwrap_or_default(),
             in_service: true,
+            may_return: false,
             version: None,
         })
+    }
+
+    pub(super) fn may_be_ours(&self, rest: &str) -> bool {
+        let Some(Found { id, host, .. }) = self.read_key(rest) else { return false };
+        match id {
+            Some(id) => Owner::may_have_id(&id),
+            // Pods have IP addresses.
+            None => host.is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()),
+        }
     }
 
     fn read_key(&self, rest: &str) -> Option<Found> {

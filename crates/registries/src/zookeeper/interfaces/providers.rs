@@ -61,6 +61,7 @@ pub(super) fn instance_of(provider: &Provider) -> Option<Instance> {
         weight: if weight.is_finite() { weight.max(0.0) / WEIGHT } else { 1.0 },
         metadata,
         in_service: url.is_enabled(),
+        may_return: false,
         version: None,
     })
 }

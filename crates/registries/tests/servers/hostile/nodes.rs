@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
-use podward_registries::{Registry as _, RegistryErrorKind};
+use podward_registries::{Instance, Registry as _, RegistryErrorKind};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use super::{read_fails, zookeeper};
-use crate::common::{connection, service};
+use crate::common::{connection, instance, service};
 
 const GET_DATA: i32 = 4;
 
@@ -85,6 +85,36 @@ async fn ten_thousand_nodes_are_read() -> Result<()> {
     Ok(())
 }
 
+/// What nobody understands may be any instance.
+#[tokio::test]
+async fn a_node_that_cannot_be_read_is_not_absent() -> Result<()> {
+    for (data, is_read) in [
+        ("", true),
+        (r#"{"address":"10.0.0.1"}"#, true),
+        ("10.0.0.1", false),
+        (r#"{"port":1}"#, false),
+        (r#"{"address":"10.0.0.1","port":70000}"#, false),
+    ] {
+        let address = serve(Bodies { nodes: names(1, 5), node: node(data.as_bytes()) }).await?;
+        let zookeeper = zookeeper(&connection(vec![address]))?;
+        let (web, wanted) =
+            (service("web"), Instance { id: "00000".to_owned(), ..instance("1", "10.0.0.1") });
+        let read = [
+            zookeeper.instances(0, &web).await.map(|found| found.len()),
+            zookeeper.instance(0, &web, &wanted).await.map(|found| found.iter().count()),
+        ];
+        for read in read {
+            let Err(error) = read else {
+                assert_eq!((is_read, read), (true, Ok(0)), "{data}");
+                continue;
+            };
+            assert!(!is_read && error.reason.contains("/services/web/00000"), "{data}: {error}");
+            assert_eq!(error.kind, RegistryErrorKind::Invalid, "{data}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn more_or_larger_nodes_are_not_read() -> Result<()> {
     for (nodes, data, limit) in [
@@ -94,7 +124,9 @@ async fn more_or_larger_nodes_are_not_read() -> Result<()> {
         (names(1, 5), 100 << 10, "an instance has more than 64 KiB"),
         (names(1, 5), 300 << 10, "an instance has more than 64 KiB"),
     ] {
-        let address = serve(Bodies { nodes, node: node(&vec![b' '; data]) }).await?;
+        let mut instance = br#"{"address":"10.0.0.1","port":1}"#.to_vec();
+        instance.resize(instance.len().max(data), b' ');
+        let address = serve(Bodies { nodes, node: node(&instance) }).await?;
         let error = read_fails(&zookeeper(&connection(vec![address]))?).await.context(limit)?;
         assert_eq!(error.kind, RegistryErrorKind::Invalid, "{error}");
         assert!(error.reason.contains(limit), "{limit}: {error}");

@@ -81,3 +81,10 @@ pub(super) fn page(keys: &[String]) -> Vec<u8> {
     page.extend([3 << 3, 1]);
     page
 }
+
+/// As [`page`], and says that there are no more.
+pub(super) fn last_page(keys: &[String]) -> Vec<u8> {
+    let mut page = page(keys);
+    page.truncate(page.len() - 2);
+    page
+}

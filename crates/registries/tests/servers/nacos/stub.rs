@@ -94,6 +94,15 @@ impl NacosStub {
         self.state().instances.insert(key, instance);
     }
 
+    /// Nacos finds the instances at an IP address healthy, or not.
+    pub(super) fn set_healthy(&self, ip: &str, is_healthy: bool) {
+        for (key, instance) in &mut self.state().instances {
+            if key.2 == ip {
+                instance["healthy"] = json!(is_healthy);
+            }
+        }
+    }
+
     async fn answer(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();

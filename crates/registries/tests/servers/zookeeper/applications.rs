@@ -152,9 +152,11 @@ async fn instances_of_others_are_only_steered(zookeeper: &ZooKeeper, other: &mut
         "registrationTimeUTC": 5, "serviceType": "DYNAMIC", "uriSpec": null,
     });
     other.create(path, &before.to_string(), Lifetime::Ephemeral).await?;
-    other.create_one("/services/api/broken", "10.0.0.9", Lifetime::Persistent).await?;
     let stored = common::only(zookeeper.instances(0, &api).await?)?;
     assert_eq!((stored.owner(), stored.host.as_str(), stored.port), (None, "10.0.0.9", 80));
+    other.create_one("/services/api/broken", "10.0.0.9", Lifetime::Persistent).await?;
+    let error = refused(zookeeper.instances(0, &api).await)?;
+    assert!(error.reason.contains("/services/api/broken"), "{error}");
     let ours = instance("2", "10.0.0.8");
     let broken = Instance { id: "broken".to_owned(), ..ours.clone() };
     for change in [

@@ -20,6 +20,8 @@ use super::other::{Lifetime, Other};
 use super::{client, instance};
 
 const LIMIT: Duration = Duration::from_secs(120);
+/// An instance without a port, which is ignored.
+const NO_PORT: &str = r#"{"address":"10.0.0.9"}"#;
 
 fn curator(connection: &Connection) -> Result<ZooKeeper> {
     client(connection, ZooKeeperLayout::Curator)
@@ -116,8 +118,8 @@ async fn users_and_certificates_are_checked() -> Result<()> {
     }
     // Applications without the password register themselves beside ours, but cannot remove ours.
     let mut other = Other::connect(&server.address()).await?;
-    other.create_one("/services/web/application", "{}", Lifetime::Ephemeral).await?;
-    other.create("/services/api/application", "{}", Lifetime::Ephemeral).await?;
+    other.create_one("/services/web/application", NO_PORT, Lifetime::Ephemeral).await?;
+    other.create("/services/api/application", NO_PORT, Lifetime::Ephemeral).await?;
     assert!(other.delete("/services/web/web-1").await.is_err());
     write(&zookeeper, Change::SetInService(web.clone(), out)).await?;
     write(&zookeeper, Change::Deregister(web.clone(), wanted)).await?;

@@ -15,6 +15,7 @@ impl BindingTask {
         if !access.registry.can_read() {
             self.compared = Some(begin);
             self.comparison_due = begin + binding.interval;
+            self.is_seen = true;
             return;
         }
         let shown = self.shown_in_service();
@@ -23,6 +24,7 @@ impl BindingTask {
         let took = self.shared.index.now().saturating_sub(begin);
         self.shared.metrics.compared(took);
         self.unreachable = comparison.unreachable.first().cloned();
+        self.is_seen |= comparison.unreachable.len() < access.addresses().len();
         if comparison.unreachable.is_empty() {
             if self.was_unreachable {
                 self.tracked.values_mut().for_each(TrackedPod::retry_now);

@@ -1,7 +1,7 @@
-//! The finalizer of a binding, and the end of the work for it.
+//! The finalizers of a binding, and the end of the work for it.
 
-use podward_api::discovery_binding::BindingMode;
-use podward_runtime::retry::ApiCallError;
+use kube::ResourceExt;
+use podward_api::discovery_binding::{BINDING_FINALIZERS, BINDING_HOOK_FINALIZER, BindingMode};
 
 use super::super::{hook, status};
 use super::BindingTask;
@@ -9,19 +9,39 @@ use crate::index::BindingEntry;
 use crate::model::Binding;
 
 impl BindingTask {
-    /// Ends the work for a binding that is being deleted: when no instance is left, its hook and its finalizer go.
-    pub(super) async fn finish(&self, entry: &BindingEntry, binding: &Binding) {
-        if !self.is_finished(binding) {
+    /// Ends the work for a binding that is being deleted: when no instance is left.
+    pub(super) async fn finish(&mut self, entry: &BindingEntry, binding: &Binding) {
+        if self.is_finished(binding) {
+            self.end(entry).await;
+        }
+    }
+
+    /// Removes the hook of a binding that is being deleted, and then its finalizers.
+    pub(super) async fn end(&mut self, entry: &BindingEntry) {
+        if self.is_ended(entry) {
             return;
+        }
+        if let Some((_, attached)) = self.hook.take() {
+            // It would register the hook again.
+            attached.abort();
+            _ = attached.await;
         }
         let ended = async {
             hook::deregister(&self.shared, &self.key).await.map_err(anyhow::Error::from)?;
-            status::set_finalizer(&self.shared.client, &entry.object, false).await?;
+            status::remove_finalizers(&self.shared.client, &entry.object).await?;
             anyhow::Ok(())
         };
-        if let Err(error) = ended.await {
-            tracing::warn!(binding = %self.key, %error, "could not end the work for a deleted binding; trying again");
+        match ended.await {
+            Ok(()) => self.ended = entry.object.uid(),
+            Err(error) => {
+                tracing::warn!(binding = %self.key, %error, "could not end the work for a deleted binding; trying again");
+            }
         }
+    }
+
+    /// Returns whether the hook and the finalizers of a binding that is being deleted were removed.
+    pub(super) fn is_ended(&self, entry: &BindingEntry) -> bool {
+        self.ended.is_some() && self.ended == entry.object.uid()
     }
 
     /// Returns whether the registry has no instance of a binding that is being deleted: a comparison has found none since, or,
@@ -45,11 +65,21 @@ impl BindingTask {
         self.removal_problem.clone().or_else(|| (binding.deleting && count > 0).then(remain))
     }
 
-    /// Adds the finalizer before anything is registered.
-    pub(super) async fn guard(&self, entry: &BindingEntry, binding: &Binding) -> Result<(), ApiCallError> {
-        match binding.mode {
-            BindingMode::Own => status::set_finalizer(&self.shared.client, &entry.object, true).await,
-            BindingMode::Steer => Ok(()),
+    /// Returns whether a binding has the finalizers that it needs, and adds them otherwise: before anything is registered, and
+    /// before pods wait for its hook. The watch returns the binding with them. `is_usable`: it may have instances from now on.
+    pub(super) async fn guard(&mut self, entry: &BindingEntry, mode: BindingMode, is_usable: bool) -> bool {
+        let wanted = match mode {
+            BindingMode::Own if is_usable => &BINDING_FINALIZERS[..],
+            BindingMode::Own | BindingMode::Steer => &[BINDING_HOOK_FINALIZER],
+        };
+        if wanted.iter().all(|name| status::has_finalizer(&entry.object, name)) {
+            return true;
         }
+        if let Err(error) = status::add_finalizers(&self.shared.client, &entry.object, wanted).await {
+            let problem = format!("could not add the finalizers of the binding; trying again: {error}");
+            tracing::warn!(binding = %self.key, problem);
+            self.rejected.get_or_insert(problem);
+        }
+        false
     }
 }

@@ -26,6 +26,7 @@ impl BindingTask {
         };
         let respecified = !known.as_ref().is_some_and(as_before);
         let missed = std::mem::take(&mut self.missed_pods);
+        let is_first = known.is_none();
         let before = known.unwrap_or_else(|| Arc::clone(binding));
         if respecified || missed {
             changed.extend(self.shared.index.pod_uids(&self.key.namespace));
@@ -87,6 +88,9 @@ impl BindingTask {
                 let is_unknown = self.compared.is_none() && binding.mode == BindingMode::Own;
                 let now = self.shared.index.now();
                 tracked.moved = (is_unknown && access.registry.can_read()).then_some(now);
+                // No read shows what another replica has registered.
+                tracked.is_in_service =
+                    is_first && binding.mode == BindingMode::Own && !access.registry.can_read();
                 self.tracked.insert(uid, tracked);
                 continue;
             };

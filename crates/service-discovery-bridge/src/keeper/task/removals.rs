@@ -36,7 +36,7 @@ impl BindingTask {
             };
             if let Ok(service) = &tracked.service
                 && is_removal
-                && tracked.is_in_service
+                && self.may_be_in_service(tracked)
                 && tracked.is_due(now)
                 && !tracked.was_tried()
             {
@@ -215,12 +215,17 @@ impl BindingTask {
         }
     }
 
+    /// Returns whether the registry may show the instance of a pod in service. Before the first comparison it may show each.
+    fn may_be_in_service(&self, tracked: &TrackedPod) -> bool {
+        tracked.is_in_service || !self.is_seen
+    }
+
     /// Returns the number of instances of a service that are in service.
     fn total(&self, service: &ServiceKey) -> usize {
         let tracked = self
             .tracked
             .values()
-            .filter(|tracked| tracked.is_in_service && tracked.service.as_ref() == Ok(service));
+            .filter(|tracked| self.may_be_in_service(tracked) && tracked.service.as_ref() == Ok(service));
         tracked.count().max(self.totals.get(service).copied().unwrap_or_default())
     }
 }

@@ -2,9 +2,11 @@
 
 mod ending;
 mod fenced;
+mod guard;
 mod memory;
 mod moved;
 mod steer;
+mod takeover;
 mod unusable;
 
 use std::sync::Arc;

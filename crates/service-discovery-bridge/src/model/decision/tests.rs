@@ -26,7 +26,7 @@ fn apply(found: Option<Instance>, change: Change) -> Option<Instance> {
     match change {
         Change::Register(_, instance) => Some(instance),
         Change::SetInService(_, wanted) => {
-            found.map(|found| Instance { in_service: wanted.in_service, ..found })
+            found.map(|found| Instance { in_service: wanted.in_service, may_return: false, ..found })
         }
         Change::Deregister(..) => None,
     }
@@ -86,11 +86,12 @@ fn two_clusters_leave_each_other_alone() {
 fn instances() -> impl Strategy<Value = Option<Instance>> {
     let owner = prop_oneof![Just(Some("u1")), Just(Some("u2")), Just(None)];
     let cluster = prop_oneof![Just("c1"), Just("c2")];
-    (owner, cluster, any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
-        |(uid, cluster, in_service, edited, exists)| {
+    (owner, cluster, any::<bool>(), any::<bool>(), any::<bool>(), any::<bool>()).prop_map(
+        |(uid, cluster, in_service, is_healthy, edited, exists)| {
             exists.then(|| {
                 let of = binding(json!({})).desired(&pod(uid.unwrap_or("u1")), cluster).unwrap();
-                let mut instance = Instance { in_service, ..of.instance };
+                let may_return = !in_service && !is_healthy;
+                let mut instance = Instance { in_service, may_return, ..of.instance };
                 if uid.is_none() {
                     instance.metadata.clear();
                 }
@@ -138,7 +139,7 @@ proptest! {
                     let is_served = match presence {
                         Presence::InService => true,
                         Presence::OutOfService | Presence::Absent => {
-                            by_address && found.as_ref().is_some_and(|found| found.in_service)
+                            by_address && found.as_ref().is_some_and(|found| !found.is_held_out())
                         }
                         Presence::Released | Presence::Unchanged => false,
                     };
@@ -152,10 +153,11 @@ proptest! {
                 }
                 Decision::Shown => {
                     let in_service = found.as_ref().is_some_and(|found| found.in_service);
+                    let is_out = found.as_ref().is_none_or(Instance::is_held_out);
                     let ours = found.as_ref().and_then(Instance::owner) == Some(desired.owner.clone());
                     match presence {
                         Presence::InService => prop_assert!(in_service && (ours || !own)),
-                        Presence::OutOfService | Presence::Absent => prop_assert!(!in_service || (own && !by_address)),
+                        Presence::OutOfService | Presence::Absent => prop_assert!(is_out || (own && !by_address)),
                         Presence::Released => prop_assert!(!in_service || !ours),
                         Presence::Unchanged => prop_assert_eq!(&found, &start),
                     }

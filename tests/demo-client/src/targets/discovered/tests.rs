@@ -62,6 +62,7 @@ pub(crate) fn instance(address: SocketAddr, in_service: bool) -> Instance {
         weight: 1.0,
         metadata: [].into(),
         in_service,
+        may_return: false,
         version: None,
     }
 }

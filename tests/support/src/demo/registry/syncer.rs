@@ -110,6 +110,7 @@ fn instance(pod: &Pod) -> Option<Instance> {
         weight: 1.0,
         metadata,
         in_service: true,
+        may_return: false,
         version: None,
     })
 }

@@ -14,7 +14,33 @@ async fn a_task_that_is_stopped_during_a_change_makes_no_other() {
     fixture.rounds().await;
     assert_eq!(fixture.registry.written().len(), 10);
     let refused = fixture.task.tracked.values().filter_map(TrackedPod::problem);
-    assert_eq!(refused.filter(|problem| problem.contains("it was not tried")).count(), 15);
+    // What was written is not read back any more.
+    assert_eq!(refused.filter(|problem| problem.contains("it was not tried")).count(), 25);
+}
+
+#[tokio::test]
+async fn changes_that_are_calls_of_their_own_are_not_made_after_the_task_was_stopped() {
+    let mut fixture = Fixture::new(Memory { one_by_one: true, ..Memory::default() }, json!({}));
+    (1..=5).for_each(|number| fixture.put(pod(number)));
+    fixture.registry.end_in_change(fixture.task.stop.clone());
+    fixture.rounds().await;
+    assert_eq!(fixture.registry.written().len(), 1);
+}
+
+#[tokio::test]
+async fn a_slow_registry_does_not_delay_the_end_of_a_task() {
+    let mut fixture = Fixture::new(Memory::default(), json!({}));
+    fixture.put(pod(1));
+    fixture.rounds().await;
+    fixture.registry.hang();
+    let stop = fixture.task.stop.clone();
+    let soon = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        stop.cancel();
+    };
+    let ends = tokio::time::timeout(Duration::from_secs(10), fixture.round());
+    let (ended, ()) = tokio::join!(ends, soon);
+    assert!(ended.is_ok(), "the read continues");
 }
 
 #[tokio::test]

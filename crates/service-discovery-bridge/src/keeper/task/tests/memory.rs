@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use podward_registries::{
-    Capabilities, Change, Instance, Registry, RegistryError, RegistryErrorKind, ServiceKey,
+    Capabilities, Change, Instance, MayChange, Registry, RegistryError, RegistryErrorKind, ServiceKey,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -20,8 +20,12 @@ pub(super) struct Memory {
     pub(super) ignores_groups: bool,
     /// True if an instance is in one service only.
     pub(super) one_service: bool,
+    /// True if each change is a call of its own.
+    pub(super) one_by_one: bool,
     pub(super) list_lag: Duration,
     pub(super) addresses: Vec<String>,
+    /// The address that does not answer.
+    pub(super) silent: Option<usize>,
     /// How often instances are renewed. It knows none of them.
     pub(super) renewal: Option<Duration>,
     pub(super) state: Mutex<State>,
@@ -35,6 +39,12 @@ pub(super) struct State {
     written: Vec<String>,
     /// Is cancelled during the next change.
     ends: Option<CancellationToken>,
+    /// True if the list of services cannot be read.
+    is_unlisted: bool,
+    /// True if reads of instances never end.
+    hangs: bool,
+    /// The number of reads at the silent address.
+    silent_reads: usize,
 }
 
 impl Default for Memory {
@@ -45,8 +55,10 @@ impl Default for Memory {
             by_address: false,
             ignores_groups: false,
             one_service: false,
+            one_by_one: false,
             list_lag: Duration::ZERO,
             addresses: vec!["http://a".to_owned()],
+            silent: None,
             renewal: None,
             state: Mutex::default(),
         }
@@ -59,9 +71,31 @@ impl Memory {
         self.state.lock().refused = words;
     }
 
+    /// Has the list of services fail from now on, or not any more.
+    pub(super) fn unlist(&self, is_unlisted: bool) {
+        self.state.lock().is_unlisted = is_unlisted;
+    }
+
+    /// Has reads of instances never end from now on.
+    pub(super) fn hang(&self) {
+        self.state.lock().hangs = true;
+    }
+
+    /// Has all instances be healthy that are not.
+    pub(super) fn heal(&self) {
+        for instance in self.state.lock().services.values_mut().flatten() {
+            instance.in_service |= std::mem::take(&mut instance.may_return);
+        }
+    }
+
     /// Cancels a token during the next change.
     pub(super) fn end_in_change(&self, stop: CancellationToken) {
         self.state.lock().ends = Some(stop);
+    }
+
+    /// Returns the number of reads at the silent address since the last call.
+    pub(super) fn silent_reads(&self) -> usize {
+        std::mem::take(&mut self.state.lock().silent_reads)
     }
 
     /// Returns `host:port` of the instances of a service that are in service.
@@ -120,11 +154,27 @@ impl Registry for Memory {
     }
 
     async fn services(&self, _: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
-        Ok(self.state.lock().services.keys().cloned().collect())
+        let state = self.state.lock();
+        if state.is_unlisted {
+            let (doing, address) = ("list the services".to_owned(), "http://a".to_owned());
+            let (reason, kind) = ("it has failed".to_owned(), RegistryErrorKind::Unavailable);
+            return Err(RegistryError { doing, address, reason, kind });
+        }
+        Ok(state.services.keys().cloned().collect())
     }
 
-    async fn instances(&self, _: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+    async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        if self.silent == Some(address) {
+            self.state.lock().silent_reads += 1;
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+            let (doing, address) = ("read".to_owned(), self.addresses[address].clone());
+            let (reason, kind) = ("no response within 1.1 s".to_owned(), RegistryErrorKind::Unknown);
+            return Err(RegistryError { doing, address, reason, kind });
+        }
         assert!(self.reads, "the registry cannot be read");
+        if self.state.lock().hangs {
+            std::future::pending::<()>().await;
+        }
         Ok(self.state.lock().services.get(&self.stored(service)).cloned().unwrap_or_default())
     }
 
@@ -134,9 +184,20 @@ impl Registry for Memory {
     }
 
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        self.write_while(changes, &|_| Ok(())).await
+    }
+
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
         let mut state = self.state.lock();
-        state.ends.take().into_iter().for_each(|stop| stop.cancel());
         let write = |change: &Change| {
+            if self.one_by_one {
+                may_change(change)?;
+            }
+            state.ends.take().into_iter().for_each(|stop| stop.cancel());
             let doing = change.to_string();
             if state.refused.is_some_and(|words| doing.contains(words)) {
                 let (address, reason) = ("http://a".to_owned(), "it is read-only".to_owned());
@@ -166,7 +227,9 @@ impl Registry for Memory {
             match change {
                 Change::SetInService(..) => {
                     let found = service.iter_mut().find(|found| self.is_same(found, instance));
-                    found.into_iter().for_each(|found| found.in_service = instance.in_service);
+                    if let Some(found) = found {
+                        (found.in_service, found.may_return) = (instance.in_service, false);
+                    }
                 }
                 Change::Register(..) | Change::Deregister(..) => {
                     service.retain(|found| !self.is_same(found, instance));

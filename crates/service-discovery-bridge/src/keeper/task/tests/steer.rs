@@ -19,15 +19,21 @@ async fn fixture(registry: Memory) -> Fixture {
 
 /// The application registers itself as in service.
 async fn register(fixture: &Fixture) {
+    register_as(fixture, "of the application", true).await;
+}
+
+/// The application registers itself with an id, and reports whether it is healthy.
+async fn register_as(fixture: &Fixture, id: &str, is_healthy: bool) {
     let service = ServiceKey { name: "web".to_owned(), ..ServiceKey::default() };
     let instance = Instance {
-        id: "of the application".to_owned(),
+        id: id.to_owned(),
         host: "10.0.0.1".to_owned(),
         port: 8080,
         cluster: String::new(),
         weight: 1.0,
         metadata: Default::default(),
-        in_service: true,
+        in_service: is_healthy,
+        may_return: !is_healthy,
         version: None,
     };
     let written = fixture.registry.write(&[Change::Register(service, instance)]).await;
@@ -44,6 +50,51 @@ async fn an_application_that_starts_again_is_taken_out_of_service_again() {
     register(&fixture).await;
     fixture.rounds().await;
     assert_eq!(fixture.registry.shown("web"), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_application_that_is_not_healthy_is_taken_out_of_service() {
+    let mut fixture = fixture(Memory::default()).await;
+    register_as(&fixture, "of the application", false).await;
+    let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
+    fixture.put(drained.clone());
+    assert_eq!(fixture.ask(Phase::Prepare, &drained).await, Ok(EvidenceLevel::Proven));
+    fixture.registry.heal();
+    assert_eq!(fixture.registry.shown("web"), Vec::<String>::new(), "nothing was written");
+    fixture.put(pod(1));
+    fixture.rounds().await;
+    assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"]);
+}
+
+#[tokio::test]
+async fn all_instances_at_the_address_of_a_pod_are_taken_out_of_service() {
+    // Read in lists, and one by one.
+    for list_lag in [Duration::ZERO, Duration::from_millis(1)] {
+        let registry = Memory { list_lag, ..Memory::default() };
+        let mut fixture = Fixture::new(registry, json!({"mode": "Steer"}));
+        fixture.put(pod(1));
+        register_as(&fixture, "before the start", true).await;
+        register_as(&fixture, "after the start", true).await;
+        fixture.rounds().await;
+        let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
+        fixture.put(drained.clone());
+        assert_eq!(fixture.ask(Phase::Prepare, &drained).await, Ok(EvidenceLevel::Proven));
+        assert_eq!(fixture.registry.shown("web"), Vec::<String>::new());
+        fixture.put(pod(1));
+        fixture.rounds().await;
+        assert_eq!(fixture.registry.shown("web").len(), 2);
+    }
+}
+
+#[tokio::test]
+async fn an_earlier_registration_that_is_not_healthy_does_not_delay_an_application() {
+    let mut fixture = Fixture::new(Memory::default(), json!({"mode": "Steer"}));
+    fixture.put(pod(1));
+    register_as(&fixture, "before the start", false).await;
+    register_as(&fixture, "after the start", true).await;
+    assert_eq!(fixture.ask(Phase::Complete, &pod(1)).await, Ok(EvidenceLevel::Proven));
+    let written = fixture.registry.written();
+    assert!(written.iter().all(|change| change.starts_with("register")), "{written:?}");
 }
 
 #[tokio::test]

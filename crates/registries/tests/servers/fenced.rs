@@ -1,0 +1,44 @@
+//! Changes that may not be made any more.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use podward_registries::{Change, RegistryError, RegistryErrorKind, ZooKeeper, ZooKeeperOptions};
+
+use crate::common::{connection, instance, service};
+use crate::hostile::over_http;
+use crate::http;
+
+/// Where each change is a call of its own, each is asked about.
+#[tokio::test]
+async fn each_change_is_checked_before_it_is_made() -> Result<()> {
+    let answer = "HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n";
+    let connection = connection(vec![http::serve_always(answer).await?]);
+    let mut registries = over_http(&connection)?;
+    let zookeeper = ZooKeeper::new(&connection_to_nowhere(), &ZooKeeperOptions::default());
+    registries.push(("ZooKeeper", Arc::new(zookeeper.map_err(anyhow::Error::msg)?)));
+    let changes = ["1", "2"]
+        .map(|number| Change::Register(service("web"), instance(number, &format!("10.0.0.{number}"))));
+    let may_change = |change: &Change| match change.target().1.id.as_str() {
+        "web-1" => Ok(()),
+        _ => Err(RegistryError {
+            doing: change.to_string(),
+            address: String::new(),
+            reason: "too late".to_owned(),
+            kind: RegistryErrorKind::Unavailable,
+        }),
+    };
+    for (kind, registry) in registries.into_iter().filter(|(kind, _)| *kind != "Consul") {
+        let results = registry.write_while(&changes, &may_change).await;
+        let late: Vec<bool> = results
+            .iter()
+            .map(|result| result.as_ref().is_err_and(|error| error.reason == "too late"))
+            .collect();
+        assert_eq!(late, [false, true], "{kind}: {results:?}");
+    }
+    Ok(())
+}
+
+fn connection_to_nowhere() -> podward_registries::Connection {
+    connection(vec!["127.0.0.1:1".to_owned()])
+}
