@@ -45,22 +45,24 @@ impl JointRemovals {
     }
 }
 
-/// Returns whether `plan` removes finalizers of consumers, moves no operation, and leaves the finalizer of another
-/// consumer.
+/// Returns whether `plan` removes finalizers of consumers, moves no operation, asks no hook, and leaves the finalizer of
+/// another consumer.
 fn only_removes_some_finalizers(stored: &PodView<'_>, plan: &PodPlan) -> bool {
-    let PodPlan { labels, gate, finalizers, .. } = plan;
+    let PodPlan { labels, gate, finalizers, open, .. } = plan;
     let is_left = |finalizer: &str| !finalizers.remove.iter().any(|removed| removed == finalizer);
     !finalizers.remove.is_empty()
         && finalizers.add.is_empty()
         && labels.is_empty()
         && gate.is_none()
+        && open.is_empty()
         && stored.protection_finalizers().any(is_left)
 }
 
 #[cfg(test)]
 mod tests {
+    use podward_core::hooks::{DeadlinePolicy, HookPhase, HookQuestion};
     use podward_core::keys::PROT_FINALIZER_PREFIX;
-    use podward_core::{ConditionStatus, FinalizerChanges};
+    use podward_core::{ConditionStatus, FinalizerChanges, OpenHookQuestion, UnixNanos};
     use podward_kube_util::CachedPod;
     use serde_json::json;
 
@@ -102,12 +104,21 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_moves_an_operation_does_not_wait() {
+    fn a_write_that_moves_an_operation_or_asks_a_hook_does_not_wait() {
         let (joint, pod) = (JointRemovals::default(), pod(&["hook", "balancer"]));
-        let (mut gate, mut labels) = (removal(&["hook"]), removal(&["hook"]));
+        let [mut gate, mut labels, mut asks] = [(); 3].map(|()| removal(&["hook"]));
         gate.gate = Some(ConditionStatus::False);
         labels.labels.remove.insert("x".to_owned());
-        for plan in [gate, labels, PodPlan::default()] {
+        let question = HookQuestion {
+            hook: "next".to_owned(),
+            phase: HookPhase::Prepare,
+            operations: Vec::new(),
+            since: UnixNanos(1),
+            deadline: UnixNanos(2),
+        };
+        let (policy, message) = (DeadlinePolicy::Hold, String::new());
+        asks.open.push(OpenHookQuestion { question, policy, overdue: false, rejected: false, message });
+        for plan in [gate, labels, asks, PodPlan::default()] {
             assert_eq!(joint.wait(&pod.key(), &pod.view(), &plan, Instant::now()), None);
         }
         joint.retain(|_| false);

@@ -63,13 +63,14 @@ async fn reconcile_pod(
     observation.gone_services = gone.services;
 
     let decision = decide(&observation);
+    report.hooks_reported(&pod, &decision.plan);
+    deciders.decided(&observation, &decision);
+
     let joint = context.joint_removals.wait(&pod.key(), &observation.stored, &decision.plan, Instant::now());
     let joint = joint.filter(|_| context.has_spare_capacity());
     if joint.is_some() {
         return Ok(requeue([joint, deletion.retry, deletion.step.wake, decision.wake()]));
     }
-    report.hooks_reported(&pod, &decision.plan);
-    deciders.decided(&observation, &decision);
 
     let leaves_service = leaves_service(&observation.stored, &decision.plan);
     if leaves_service && turn.is_none() {

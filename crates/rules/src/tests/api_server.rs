@@ -45,7 +45,11 @@ struct Inner {
     disturbed: (String, usize),
     /// A rule object whose status can't be written.
     denied: Option<String>,
+    /// A rule object that is deleted while its status is written.
+    vanishing: Option<String>,
     pod_lists: usize,
+    /// How long a list of pods that are not opted in takes.
+    outside_delay: Duration,
     /// Of pods that are not opted in.
     outside_lists: usize,
     /// Of one namespace.
@@ -112,6 +116,16 @@ impl ApiServer {
     /// Denies the writes of the status of this rule object.
     pub(super) fn deny_status(&self, name: Option<&str>) {
         self.inner.lock().denied = name.map(ToOwned::to_owned);
+    }
+
+    /// Deletes this rule object while its status is written next.
+    pub(super) fn delete_at_write(&self, name: &str) {
+        self.inner.lock().vanishing = Some(name.to_owned());
+    }
+
+    /// Makes a list of pods that are not opted in take this long.
+    pub(super) fn delay_outside_lists(&self, delay: Duration) {
+        self.inner.lock().outside_delay = delay;
     }
 
     /// Returns how many lists of pods that are not opted in have been requested.
@@ -292,12 +306,16 @@ impl ApiServer {
                     () if query.contains("control%21%3Dtrue") => Some(false),
                     () => None,
                 };
-                let mut inner = self.inner.lock();
-                inner.pod_lists += usize::from(opted_in == Some(true));
-                inner.outside_lists += usize::from(opted_in == Some(false));
-                inner.rule_lists += usize::from(kind == Kind::Rules && is_of_namespace);
-                drop(inner);
-                self.list(kind, field, opted_in)
+                let delay = {
+                    let mut inner = self.inner.lock();
+                    inner.pod_lists += usize::from(opted_in == Some(true));
+                    inner.outside_lists += usize::from(opted_in == Some(false));
+                    inner.rule_lists += usize::from(kind == Kind::Rules && is_of_namespace);
+                    if opted_in == Some(false) { inner.outside_delay } else { Duration::ZERO }
+                };
+                let answer = self.list(kind, field, opted_in);
+                tokio::time::sleep(delay).await;
+                answer
             }
             (Method::GET, [.., name]) => match self.get(kind, name) {
                 Some(object) => json_answer(&object),
@@ -310,6 +328,12 @@ impl ApiServer {
                     return failure(StatusCode::FORBIDDEN, "Forbidden");
                 }
                 self.disturb_now(name);
+                let vanishes = self.inner.lock().vanishing.take_if(|vanishing| vanishing == name);
+                if vanishes.is_some() {
+                    self.delete(kind, name);
+                    // The watch delivers it before the answer.
+                    tokio::time::sleep(Duration::from_millis(300)).await;
+                }
                 let Some(mut object) = self.get(kind, name) else {
                     return failure(StatusCode::NOT_FOUND, "NotFound");
                 };

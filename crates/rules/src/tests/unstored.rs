@@ -55,3 +55,24 @@ async fn a_pod_that_waits_for_such_a_status_keeps_no_room_in_other_budgets() {
     leader.until("the first pod goes", |leader| is_out(&leader.server, "web-0")).await;
     leader.end().await;
 }
+
+/// Nothing would remove it from the list of those that are tried again.
+#[tokio::test]
+async fn the_status_of_a_deleted_rule_is_not_written_again() {
+    let server = ApiServer::new();
+    server.pods(2, 2);
+    [("web-0", "a"), ("web-1", "b")].iter().for_each(|(pod, set)| server.label(pod, set, "yes"));
+    ["a", "b"].iter().for_each(|name| rule(&server, name));
+    server.delete_at_write("a");
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("the pod goes without the rule", |leader| is_out(&leader.server, "web-0")).await;
+    server.begin("web-1");
+    leader.until("the pod of the other rule goes", |leader| is_out(&leader.server, "web-1")).await;
+    let next_retry = {
+        let cache = leader.rules.context.cache.lock();
+        cache.namespaces["shop"].unstored.next_retry()
+    };
+    assert_eq!(next_retry, None);
+    leader.end().await;
+}

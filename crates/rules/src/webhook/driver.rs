@@ -34,7 +34,7 @@ use super::wire::{
 };
 
 /// Pods that are read at the same time for one call. A pod can have more than a megabyte.
-const MAX_CONCURRENT_READS: usize = 4;
+const MAX_CONCURRENT_READS: usize = 8;
 /// The longest sleep. After it the time is read again, because the clock may have been set.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 

@@ -16,7 +16,7 @@ use super::missing_replicas::missing_replicas;
 use super::pod_catch_up;
 use super::publish::publish;
 use super::rule_objects::observe_rule;
-use super::snapshot::{NamespaceSnapshot, foreign_grants, mark_pods_read, snapshot};
+use super::snapshot::{NamespaceSnapshot, foreign_grants, mark_pods_read, snapshot_of};
 use super::status_write::{self, StatusWrite};
 
 /// Objects that are written at the same time.
@@ -31,6 +31,8 @@ pub(super) struct NamespaceDecision {
     pub(super) wrote: bool,
     /// When it must be made again, because it depends on what is not watched.
     pub(super) recheck_in: Option<Duration>,
+    /// How long pods were listed for it.
+    pub(super) listing: Duration,
 }
 
 impl NamespaceDecision {
@@ -55,12 +57,28 @@ pub(super) async fn decide(
             Err(error) => catch_up_error = Some(error),
         }
     }
-    let Some(snapshot) = snapshot(context, namespace, sets, now) else { return NamespaceDecision::default() };
-    let states = consult_webhooks(context, namespace, &snapshot);
-    let missing = match missing_replicas(context, namespace, &snapshot).await {
+    let Some(mut snapshot) = snapshot_of(context, namespace, sets, now) else {
+        return NamespaceDecision::default();
+    };
+    let begun = Instant::now();
+    let mut missing = match missing_replicas(context, namespace, &snapshot, None).await {
         Ok(missing) => missing,
         Err(error) => return NamespaceDecision::failed(error),
     };
+    let mut listing = Duration::ZERO;
+    if missing.is_listed {
+        // Pods may have left service meanwhile.
+        listing = begun.elapsed();
+        let Some(newer) = snapshot_of(context, namespace, sets, now) else {
+            return NamespaceDecision::default();
+        };
+        snapshot = newer;
+        missing = match missing_replicas(context, namespace, &snapshot, Some(missing.outside)).await {
+            Ok(missing) => missing,
+            Err(error) => return NamespaceDecision::failed(error),
+        };
+    }
+    let states = consult_webhooks(context, namespace, &snapshot);
     let answers = {
         let cache = context.cache.lock();
         cache.namespaces.get(namespace).map(|rules| rules.answers.clone()).unwrap_or_default()
@@ -121,7 +139,7 @@ pub(super) async fn decide(
         futures::stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await;
     let (unstored, wrote) = observe_writes(context, &snapshot, namespace, writes).await;
     publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers), &unstored);
-    NamespaceDecision { error: catch_up_error, wrote, recheck_in: missing.recheck_in }
+    NamespaceDecision { error: catch_up_error, wrote, recheck_in: missing.recheck_in, listing }
 }
 
 /// Stores the results of writes in the cache. Returns the places of the rule sets whose decision is not stored, which
@@ -153,6 +171,8 @@ async fn observe_writes(
     for (place, record) in snapshot.records.iter().enumerate() {
         let name = &record.set.name;
         match failed.remove(&place) {
+            // The object may have been deleted meanwhile: then nothing is tried again.
+            Some(_) if rules.records.get(name).is_none_or(|stored| stored.uid != record.uid) => {}
             Some(error) => {
                 tracing::warn!(
                     namespace,

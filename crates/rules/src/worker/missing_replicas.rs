@@ -22,15 +22,24 @@ const MAX_CONCURRENT_READS: usize = 8;
 pub(super) struct MissingReplicas {
     /// For each rule set. 0 for rule sets without a budget, or without a check request.
     pub(super) by_set: Vec<u32>,
-    /// When the number may be another one without an event; `None` if none is missing. The pods that are not opted in
-    /// are not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
+    /// When the number may be another one without an event; `None` if none is missing. The pods that are not opted in are
+    /// not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
     pub(super) recheck_in: Option<Duration>,
+    /// The pods that are not opted in.
+    pub(super) outside: OutsideCounts,
+    /// True if pods were listed.
+    pub(super) is_listed: bool,
 }
 
-/// Returns how many pods the owners of the pods of each rule set want and do not have. A pod that is being deleted is
-/// not one that they have, nor is one that is neither opted in nor Ready. If nobody knows whether the owner of a pod
-/// that is being deleted wants another one, the pod is itself missing until it has ended, or should have ended: the
-/// node of a pod that stays is lost.
+/// The numbers of pods that are not opted in, by the UIDs of their owners.
+pub(super) type OutsideCounts = HashMap<String, u32>;
+
+/// Returns how many pods the owners of the pods of each rule set want and do not have. A pod that is being deleted is not
+/// one that they have, nor is one that is neither opted in nor Ready. If nobody knows whether the owner of a pod that is being
+/// deleted wants another one, the pod is itself missing until it has ended, or should have ended: the node of a pod that stays
+/// is lost.
+///
+/// The pods that are not opted in are listed, which may take seconds. With their numbers, `outside`, they are not.
 ///
 /// # Errors
 /// When an owner can't be read, or its pods can't be listed.
@@ -38,15 +47,17 @@ pub(super) async fn missing_replicas(
     context: &RuleContext,
     namespace: &str,
     snapshot: &NamespaceSnapshot,
+    outside: Option<OutsideCounts>,
 ) -> Result<MissingReplicas, String> {
     let OwnersInSets { by_set: owners, alone } = OwnersInSets::of(snapshot, Timestamp::now());
     let all: HashMap<&str, &OwnerReference> =
         owners.iter().flatten().map(|(uid, owner)| (*uid, *owner)).collect();
     context.owners.retain(namespace, |uid| snapshot.counting.contains(uid));
     context.outside_pods.retain(namespace, |uid| snapshot.counting.contains(uid));
+    let outside = outside.as_ref();
     let reads = all.into_iter().map(|(uid, owner)| async move {
         let existing = snapshot.existing.get(uid).map_or(&[][..], Vec::as_slice);
-        of_owner(context, namespace, owner, existing).await.map(|missing| (uid, missing))
+        of_owner(context, namespace, owner, existing, outside).await.map(|missing| (uid, missing))
     });
     let reads: Vec<_> = reads.collect();
     let missing: HashMap<&str, MissingOfOwner> =
@@ -57,14 +68,21 @@ pub(super) async fn missing_replicas(
         owners.keys().map(|uid| missing[uid].pods).fold(alone, u32::saturating_add)
     };
     let by_set = owners.iter().zip(alone).map(of_set).collect();
-    Ok(MissingReplicas { by_set, recheck_in })
+    let is_listed = missing.values().any(|missing| missing.is_listed);
+    let outside =
+        missing.iter().filter_map(|(uid, missing)| Some(((*uid).to_owned(), missing.outside?))).collect();
+    Ok(MissingReplicas { by_set, recheck_in, outside, is_listed })
 }
 
 /// The pods that an owner wants and does not have.
+#[derive(Default)]
 struct MissingOfOwner {
     pods: u32,
     /// `None` if there are none.
     recheck_in: Option<Duration>,
+    /// The pods that are not opted in; `None` if the others are enough.
+    outside: Option<u32>,
+    is_listed: bool,
 }
 
 /// Returns the pods that `owner`, which has the pods `existing` that are opted in, wants and does not have.
@@ -73,16 +91,25 @@ async fn of_owner(
     namespace: &str,
     owner: &OwnerReference,
     existing: &[Arc<CachedPod>],
+    outside: Option<&OutsideCounts>,
 ) -> Result<MissingOfOwner, String> {
     let wanted = context.owners.wanted(namespace, owner).await?;
     let pods = wanted.count.saturating_sub(u32::try_from(existing.len()).unwrap_or(u32::MAX));
     if pods == 0 {
-        return Ok(MissingOfOwner { pods, recheck_in: None });
+        return Ok(MissingOfOwner::default());
     }
-    let selector = wanted.selector.as_deref();
-    let outside = context.outside_pods.ready(namespace, owner, selector, existing, pods).await?;
-    let pods = pods - outside.pods;
-    Ok(MissingOfOwner { pods, recheck_in: (pods > 0).then_some(outside.recheck_in) })
+    let (count, is_listed) = match outside {
+        Some(outside) => (outside.get(&owner.uid).copied(), false),
+        None => {
+            let selector = wanted.selector.as_deref();
+            let found = context.outside_pods.ready(namespace, owner, selector, existing, pods).await?;
+            (Some(found.pods), found.is_listed)
+        }
+    };
+    let pods = pods.saturating_sub(count.unwrap_or_default());
+    // One that was not listed with the others is listed for the next decision.
+    let delay = count.map_or(Duration::ZERO, |_| OWNER_RECHECK_DELAY);
+    Ok(MissingOfOwner { pods, recheck_in: (pods > 0).then_some(delay), outside: count, is_listed })
 }
 
 /// The owners whose missing pods count, for each rule set. None for rule sets without a budget, or without a check

@@ -13,6 +13,9 @@ const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Changes within this time are decided about together.
 const GATHER_DELAY: Duration = Duration::from_millis(20);
 
+/// The longest pause after a list of pods that took long.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// Decides about `namespace` after each change, until it has no PodTransitionRule.
 pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
     let changed = context.cache.lock().namespaces.get(&namespace).map(|rules| rules.changed.clone());
@@ -28,7 +31,7 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
         mark_due(&context, &namespace, &mut recheck_at);
         tokio::time::sleep(GATHER_DELAY).await;
         let began = Instant::now();
-        let NamespaceDecision { error, wrote, recheck_in } =
+        let NamespaceDecision { error, wrote, recheck_in, listing } =
             decide_changed(&context, &namespace, began).await;
         recheck_at = recheck_at.into_iter().chain(recheck_in.map(|delay| began + delay)).min();
         if error.is_some() {
@@ -45,10 +48,9 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
                 tokio::time::sleep((4 * began.elapsed()).min(WRITE_INTERVAL / 5)).await;
             }
         }
-        // Also after a failure, because some objects may have been written.
-        if wrote {
-            tokio::time::sleep(WRITE_INTERVAL).await;
-        }
+        // Also after a failure, because some objects may have been written. Lists of pods take at most a fifth of the time.
+        let pause = if wrote { WRITE_INTERVAL } else { Duration::ZERO };
+        tokio::time::sleep(pause.max((4 * listing).min(LONGEST_PAUSE))).await;
     }
 }
 

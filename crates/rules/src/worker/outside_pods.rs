@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
@@ -16,34 +16,29 @@ use super::super::state::OWNER_RECHECK_DELAY;
 
 /// Pods in a page. They are listed with their status, because a pod that is not Ready does not count.
 const PAGE: u32 = 100;
-/// The pause after a list of the pods of an owner is this multiple of the time that the list took.
-const PAUSE_FACTOR: u32 = 4;
-
 /// The pods of owners that are not opted in.
 pub(crate) struct OutsidePods {
     client: Client,
-    /// By the UID of an owner: its namespace, and the time of the next list.
-    next_lists: Mutex<HashMap<String, (String, Instant)>>,
+    /// The owners for which the last list has found none, by UID: the namespace, and the time of the next list.
+    without: Mutex<HashMap<String, (String, Instant)>>,
 }
 
 /// The pods of an owner that are not opted in.
 pub(crate) struct OutsideCount {
-    /// The number of pods. 0 if they were not listed.
     pub(crate) pods: u32,
-    /// The delay after which the number may be another one.
-    pub(crate) recheck_in: Duration,
+    /// True if they were listed. Otherwise there was none a while ago.
+    pub(crate) is_listed: bool,
 }
 
 impl OutsidePods {
     /// Returns a value that has listed nothing yet.
     pub(crate) fn new(client: Client) -> Self {
-        OutsidePods { client, next_lists: Mutex::default() }
+        OutsidePods { client, without: Mutex::default() }
     }
 
-    /// Returns how many pods of `owner` in `namespace` are not opted in, Ready, not being deleted, and not among
-    /// `known`; at most `most`. A number from an earlier list is never returned, because a pod may have become
-    /// unavailable since. So if they were listed just now, or there was none a while ago, the number is 0. `selector`
-    /// is the label selector of the owner.
+    /// Returns how many pods of `owner` in `namespace` are not opted in, Ready, not being deleted, and not among `known`;
+    /// at most `most`. A number from an earlier list is never returned, because a pod may have become unavailable since,
+    /// but for the number 0: then they are listed again after a while. `selector` is the label selector of the owner.
     ///
     /// # Errors
     /// When the pods can't be listed.
@@ -55,10 +50,8 @@ impl OutsidePods {
         known: &[Arc<CachedPod>],
         most: u32,
     ) -> Result<OutsideCount, String> {
-        let began = Instant::now();
-        let next = self.next_lists.lock().get(&owner.uid).map(|(_, next)| *next);
-        if let Some(next) = next.filter(|next| *next > began) {
-            return Ok(OutsideCount { pods: 0, recheck_in: next - began });
+        if self.without.lock().get(&owner.uid).is_some_and(|(_, next)| *next > Instant::now()) {
+            return Ok(OutsideCount { pods: 0, is_listed: false });
         }
         let known: HashSet<&str> = known.iter().map(|pod| pod.uid()).collect();
         let counts = |pod: &&CachedPod| {
@@ -89,14 +82,19 @@ impl OutsidePods {
                 None => break,
             }
         }
-        let pause = if pods == 0 { OWNER_RECHECK_DELAY } else { PAUSE_FACTOR * began.elapsed() };
-        let next = (namespace.to_owned(), Instant::now() + pause);
-        self.next_lists.lock().insert(owner.uid.clone(), next);
-        Ok(OutsideCount { pods: pods.min(most), recheck_in: OWNER_RECHECK_DELAY })
+        let mut without = self.without.lock();
+        match pods {
+            0 => {
+                let next = Instant::now() + OWNER_RECHECK_DELAY;
+                without.insert(owner.uid.clone(), (namespace.to_owned(), next));
+            }
+            _ => drop(without.remove(&owner.uid)),
+        }
+        Ok(OutsideCount { pods: pods.min(most), is_listed: true })
     }
 
     /// Drops the state of the owners of `namespace` for whose UID `counts` returns false.
     pub(super) fn retain(&self, namespace: &str, counts: impl Fn(&str) -> bool) {
-        self.next_lists.lock().retain(|uid, (of, _)| of != namespace || counts(uid));
+        self.without.lock().retain(|uid, (of, _)| of != namespace || counts(uid));
     }
 }

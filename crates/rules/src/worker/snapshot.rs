@@ -80,7 +80,7 @@ pub(super) fn mark_pods_read(context: &RuleContext, namespace: &str, versions: V
 
 /// Returns these rule sets and their pods for a decision at the time `now`; `None` if the namespace has no
 /// PodTransitionRule.
-pub(super) fn snapshot(
+pub(super) fn snapshot_of(
     context: &RuleContext,
     namespace: &str,
     sets: &BTreeSet<String>,
