@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cache::OwnedCache;
 use crate::errors::SetError;
 use crate::failed_steps::ReportedFailures;
+use crate::foreign_names::ForeignNames;
 use crate::metrics::Metrics;
 use crate::own_deletions::OwnDeletions;
 use crate::pod::Pod;
@@ -56,7 +57,7 @@ pub(crate) struct SetMemory {
     /// The status as it was written last, and when.
     pub(crate) status: Option<(CloneSetStatus, Instant)>,
     /// The number of failures in a row.
-    failures: u32,
+    pub(crate) failures: u32,
     /// The last failure that was reported in an event.
     pub(crate) reported: Option<String>,
     /// The failures of steps that were reported in events.
@@ -65,6 +66,8 @@ pub(crate) struct SetMemory {
     pub(crate) creations_held: u32,
     /// The pods that the set has deleted, and whose claims are still there.
     pub(crate) own_deletions: OwnDeletions,
+    /// The identities with claims that new pods cannot get, because pods of others have their names.
+    pub(crate) foreign_names: ForeignNames,
     /// The number of pods that wait longer for a hook than its deadline.
     past_deadline: usize,
     /// When pods got the state that they have, by their UIDs: more exact than what is stored. Only states that end.

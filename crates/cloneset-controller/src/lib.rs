@@ -26,6 +26,7 @@ mod delete;
 mod errors;
 mod execute;
 mod failed_steps;
+mod foreign_names;
 mod metrics;
 mod observe;
 mod openkruise;

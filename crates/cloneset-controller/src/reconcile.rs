@@ -136,13 +136,19 @@ async fn prepare(context: &Context, set: &CloneSet, owner: &Owner) -> Result<Opt
     Ok((!has_changed).then_some(Prepared { revisions, pods, cleaned }))
 }
 
-/// Writes why nothing is done for a set, if the API server answers.
+/// Writes why nothing is done for a set, unless the API server seems to have too much to do.
 async fn not_reconciled(context: &Context, set: &CloneSet, error: &SetError) {
-    let is_invalid = matches!(error, SetError::Invalid { .. });
-    if error.is_outdated() || error.code().is_none() && !is_invalid {
+    let lasts = || context.remember(&set.uid().unwrap_or_default(), |memory| memory.failures > 0);
+    let is_written = match error.code() {
+        Some(429) => false,
+        Some(400..500) => !error.is_outdated(),
+        Some(_) => lasts(),
+        None => matches!(error, SetError::Invalid { .. }),
+    };
+    if !is_written {
         return;
     }
-    let reason = if is_invalid { CloneSetCondition::INVALID } else { CloneSetCondition::NOT_RECONCILED };
+    let reason = CloneSetCondition::NOT_RECONCILED;
     if let Err(error) = status::write_problem(context, set, reason, error.to_string()).await {
         tracing::debug!(%error, "the status of a CloneSet that is not reconciled");
     }

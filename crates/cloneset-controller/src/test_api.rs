@@ -34,8 +34,8 @@ struct Inner {
     objects: HashMap<String, Value>,
     /// How long it takes to answer.
     latency: Duration,
-    /// The method, the end of the path and the words of requests that are refused.
-    refused: Option<(Method, &'static str, String)>,
+    /// The method, the end of the path, and the code and the words of the answer of requests that are refused.
+    refused: Option<(Method, &'static str, u16, String)>,
     /// The method, the path and the body of each request.
     requests: Vec<(Method, String, Value)>,
 }
@@ -48,7 +48,17 @@ impl ApiServer {
 
     /// Refuses requests about this resource with a text in which `NAME` is the name of the object.
     pub(crate) fn refuse(&self, method: Method, resource: &'static str, text: &str) {
-        self.inner.lock().refused = Some((method, resource, text.to_owned()));
+        self.refuse_with(403, method, resource, text);
+    }
+
+    /// Refuses requests as [`Self::refuse`] does, with this code.
+    pub(crate) fn refuse_with(&self, code: u16, method: Method, resource: &'static str, text: &str) {
+        self.inner.lock().refused = Some((method, resource, code, text.to_owned()));
+    }
+
+    /// Forgets a pod.
+    pub(crate) fn forget_pod(&self, name: &str) {
+        self.inner.lock().objects.remove(&format!("/api/v1/namespaces/test/pods/{name}"));
     }
 
     /// Stores a pod.
@@ -131,13 +141,13 @@ impl ApiServer {
         inner.requests.push((head.method.clone(), path.clone(), body.clone()));
         let last = path.rsplit('/').next().unwrap_or_default();
         let name = body["metadata"]["name"].as_str().unwrap_or(last).to_owned();
-        if let Some((method, resource, text)) = &inner.refused
+        if let Some((method, resource, code, text)) = &inner.refused
             && *method == head.method
             && path.contains(&format!("/{resource}"))
         {
-            let (code, message) = (403, text.replace("NAME", &name));
-            let body = json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": code, "message": message});
-            return response(code, &body);
+            let message = text.replace("NAME", &name);
+            let body = json!({"kind": "Status", "status": "Failure", "reason": "Refused", "code": code, "message": message});
+            return response(*code, &body);
         }
         inner.version += 1;
         let version = inner.version;

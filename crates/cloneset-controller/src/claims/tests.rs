@@ -1,5 +1,7 @@
 //! Claims of pods that their set and others delete, against a stand-in API server.
 
+use std::time::Duration;
+
 use http::Method;
 use kube::runtime::controller::Action;
 use podward_core::cloneset::keys::INSTANCE_ID;
@@ -7,18 +9,20 @@ use podward_runtime::progress::Progress;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::foreign_names::ForeignNames;
 use crate::reconcile::reconcile;
 use crate::test_api::{ApiServer, set};
 
 const SET: &str = "set-uid";
 
 fn owned(name: &str, version: u32) -> Value {
+    let id = name.rsplit('-').next();
     let owner = json!({
         "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": SET, "controller": true,
     });
     json!({"metadata": {
         "name": name, "namespace": "test", "uid": format!("{name}-{version}"), "resourceVersion": version.to_string(),
-        "labels": {"app": "web", INSTANCE_ID: "aaaaa"}, "ownerReferences": [owner],
+        "labels": {"app": "web", INSTANCE_ID: id}, "ownerReferences": [owner],
     }})
 }
 
@@ -139,27 +143,96 @@ async fn a_pod_that_was_taken_away_keeps_its_claims() {
     assert!(context.claims.of(SET).iter().any(|claim| claim.name_any() == "data-web-aaaaa"));
 }
 
+/// Stores the pod `web-aaaaa` of another owner.
+fn store_foreign(server: &ApiServer) {
+    let mut other = owned("web-aaaaa", 1);
+    other["metadata"]["ownerReferences"][0]["kind"] = json!("ReplicaSet");
+    other["metadata"]["ownerReferences"][0]["name"] = json!("other");
+    server.store_pod("web-aaaaa", other);
+}
+
 /// Somebody has changed the labels of the pod, and a ReplicaSet has adopted it.
 #[tokio::test]
 async fn a_name_of_a_pod_of_another_owner_stops_no_creation() {
     let server = ApiServer::default();
     let context = server.context(Progress::default());
-    let mut other = owned("web-aaaaa", 1);
-    other["metadata"]["ownerReferences"][0]["kind"] = json!("ReplicaSet");
-    other["metadata"]["ownerReferences"][0]["name"] = json!("other");
-    server.store_pod("web-aaaaa", other);
+    store_foreign(&server);
     context.claims.deliver(serde_json::from_value(owned("data-web-aaaaa", 1)).unwrap());
-    reconcile(with_claims(2, true), Arc::clone(&context)).await.unwrap();
+    for _ in 0..2 {
+        reconcile(with_claims(2, true), Arc::clone(&context)).await.unwrap();
+    }
     let names: Vec<String> = context.pods.of(SET).iter().map(|pod| pod.name_any()).collect();
     assert!(names.len() == 2 && !names.contains(&"web-aaaaa".to_owned()), "{names:?}");
     let claims: Vec<String> = context.claims.of(SET).iter().map(|claim| claim.name_any()).collect();
     for name in names {
         assert!(claims.contains(&format!("data-{name}")), "{claims:?}");
     }
-    let note = "a pod of ReplicaSet other has the name web-aaaaa: a new pod gets another name, and new \
+    let note = "a pod of ReplicaSet other has the name web-aaaaa: a new pod gets another name, and other \
                 PersistentVolumeClaims";
     let events = server.events(&context).await;
     assert!(events.contains(&("Warning".to_owned(), "NameTaken".to_owned(), note.to_owned())), "{events:?}");
+}
+
+#[tokio::test]
+async fn a_taken_name_stops_no_reuse_of_other_claims() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    store_foreign(&server);
+    for claim in ["data-web-aaaaa", "data-web-bbbbb"] {
+        context.claims.deliver(serde_json::from_value(owned(claim, 1)).unwrap());
+    }
+    let set = with_claims(1, true);
+    let next = reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    assert_eq!(next, Action::requeue(Duration::ZERO));
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    let names: Vec<String> = context.pods.of(SET).iter().map(|pod| pod.name_any()).collect();
+    assert_eq!((names, context.claims.of(SET).len()), (vec!["web-bbbbb".to_owned()], 2));
+    // It is deleted by others, and the name is still taken.
+    context.pods.removed(&context.pods.of(SET)[0]);
+    let before = created(&server).len();
+    server.forget_pod("web-bbbbb");
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    assert_eq!(created(&server)[before..], ["web-bbbbb"]);
+    // Another attempt is made some minutes later.
+    context.pods.removed(&context.pods.of(SET)[0]);
+    server.forget_pod("web-bbbbb");
+    server.forget_pod("web-aaaaa");
+    context.remember(SET, |memory| memory.foreign_names = ForeignNames::default());
+    reconcile(set, Arc::clone(&context)).await.unwrap();
+    assert_eq!(created(&server).last().unwrap(), "web-aaaaa");
+}
+
+#[tokio::test]
+async fn a_new_pod_waits_for_claims_when_the_name_of_others_is_taken() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    store_foreign(&server);
+    for claim in ["data-web-aaaaa", "data-web-bbbbb"] {
+        context.claims.deliver(serde_json::from_value(owned(claim, 1)).unwrap());
+    }
+    let mut ends = owned("web-bbbbb", 1);
+    terminate(&mut ends);
+    context.pods.deliver(serde_json::from_value(ends).unwrap());
+    for _ in 0..2 {
+        reconcile(with_claims(1, true), Arc::clone(&context)).await.unwrap();
+    }
+    assert_eq!((created(&server), context.claims.of(SET).len()), (vec!["web-aaaaa".to_owned()], 2));
+}
+
+/// Somebody has changed the label with its identity.
+#[tokio::test]
+async fn a_pod_of_the_set_with_another_identity_keeps_its_name() {
+    let server = ApiServer::default();
+    let context = with_pod(&server, |pod| {
+        pod["metadata"]["labels"][INSTANCE_ID] = json!("zzzzz");
+        server.store_pod("web-aaaaa", pod.clone());
+    });
+    let set = changed(2, true, json!({"updateStrategy": {"paused": true}}));
+    for _ in 0..3 {
+        reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    }
+    let names: Vec<String> = context.pods.of(SET).iter().map(|pod| pod.name_any()).collect();
+    assert_eq!((names.len(), created(&server).len()), (2, 2), "one attempt, and the other pod: {names:?}");
 }
 
 /// The answer to its creation was lost, and the watch has not delivered it.

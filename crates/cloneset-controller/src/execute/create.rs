@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -23,7 +24,7 @@ use crate::delete::delete;
 use crate::errors::{SetError, call};
 use crate::observe::is_active;
 use crate::pod::Pod;
-use crate::template::{KeptIds, NewPod, Owner, id, instance_ids, kept_ids, new_claims, new_pod};
+use crate::template::{KeptIds, NewPod, Owner, id, kept_ids, new_claims, new_pod};
 
 /// The most pods that are created by one plan, so that a plan does not last for long. The next one creates the others, if they
 /// are still missing.
@@ -48,6 +49,8 @@ pub(super) struct NewPods<'a> {
 pub(super) struct Created {
     /// The number of pods that were created.
     pub(super) count: usize,
+    /// The number of pods that were not created, because pods of others have their names. Another plan finds other identities.
+    pub(super) taken: usize,
     /// The number of ended pods that were deleted, so that others get their identities.
     pub(super) deleted: usize,
     /// The first error.
@@ -80,6 +83,8 @@ pub(super) async fn create(
         let taken_away = taken_away(context, owner);
         kept.free.retain(|id| !taken_away.contains(id));
     }
+    let now = Instant::now();
+    context.remember(&owner.uid, |memory| memory.foreign_names.remove_from(&mut kept.free, now));
     // Nobody tells the owner of the finalizer that it should remove it, so the pod may not end for long.
     kept.occupied.retain(|pod| !pod.finalizers().iter().any(|finalizer| held_by.contains(finalizer)));
     let labels = pods.map(ResourceExt::labels).chain(claims.map(ResourceExt::labels));
@@ -100,8 +105,8 @@ pub(super) async fn create(
         }
     }
     let current = usize::try_from(count.current).unwrap_or(usize::MAX);
-    let (count, error) = create_all(context, new, current, found.ids, &taken).await;
-    Created { count, deleted, error: error.or(failed), waits }
+    let created = create_all(context, new, current, found.ids).await;
+    Created { deleted, error: created.error.or(failed), waits, ..created }
 }
 
 /// Deletes a pod that has ended. Its claims stay.
@@ -117,70 +122,65 @@ async fn delete_ended(context: &Context, set: &CloneSet, owner: &Owner, pod: &Po
 }
 
 /// Creates pods with these identities, the first `current` ones with the old revision: one, then twice as many in each
-/// round, so that an error that all of them have is met once; when a round was large, all others. Another identity is not in
-/// `taken`. Returns the number of pods that were created, and the first error.
-async fn create_all(
-    context: &Context,
-    new: NewPods<'_>,
-    current: usize,
-    ids: Vec<String>,
-    taken: &BTreeSet<String>,
-) -> (usize, Option<SetError>) {
+/// round, so that an error that all of them have is met once; when a round was large, all others. Returns the number of pods that
+/// were created, that of names that were taken, and the first error.
+async fn create_all(context: &Context, new: NewPods<'_>, current: usize, ids: Vec<String>) -> Created {
     let mut wanted = ids.into_iter().enumerate().map(|(index, id)| (index < current, id));
-    let (mut done, mut round) = (0, 1);
+    let (mut created, mut round) = (Created::default(), 1);
     // No pod is created after the first failure, or if another replica leads. Creations under way come to their end, so that
     // their pods are known.
     let failed = AtomicBool::new(false);
-    let one = async |is_current, id| {
+    let one = async |is_current, id: String| {
         if failed.load(Ordering::Relaxed) || context.stop.is_cancelled() {
             return None;
         }
         let _work = context.progress.begin();
-        let result = create_one(context, new, is_current, id, taken).await;
+        let result = create_one(context, new, is_current, &id).await;
         failed.fetch_or(result.is_err(), Ordering::Relaxed);
         Some(result)
     };
     loop {
         let batch: Vec<_> = wanted.by_ref().take(round).collect();
         if batch.is_empty() {
-            return (done, None);
+            return created;
         }
-        let results: Vec<Result<(), SetError>> = futures::stream::iter(batch)
+        let results: Vec<Result<bool, SetError>> = futures::stream::iter(batch)
             .map(|(is_current, id)| one(is_current, id))
             .buffer_unordered(MAX_CONCURRENT)
             .filter_map(std::future::ready)
             .collect()
             .await;
-        done += results.iter().filter(|result| result.is_ok()).count();
-        if let Some(error) = results.into_iter().find_map(Result::err) {
-            return (done, Some(error));
+        created.count += results.iter().filter(|result| matches!(result, Ok(true))).count();
+        created.taken += results.iter().filter(|result| matches!(result, Ok(false))).count();
+        created.error = results.into_iter().find_map(Result::err);
+        if created.error.is_some() {
+            return created;
         }
         round = if round < MAX_CONCURRENT { round * 2 } else { usize::MAX };
     }
 }
 
-/// Creates a pod with this identity. If a pod of another owner has its name, it gets another identity that is not in `taken`.
+/// Creates a pod with this identity. Returns false if another pod has its name: that is remembered.
 async fn create_one(
     context: &Context,
     new: NewPods<'_>,
     is_current: bool,
-    id: String,
-    taken: &BTreeSet<String>,
-) -> Result<(), SetError> {
-    let Err(error) = create_with(context, new, is_current, &id).await else { return Ok(()) };
+    id: &str,
+) -> Result<bool, SetError> {
+    let Err(error) = create_with(context, new, is_current, id).await else { return Ok(true) };
     if !error.is_name_taken() {
         return Err(error);
     }
     let NewPods { set, owner, .. } = new;
     let name = format!("{}-{id}", owner.name);
     let Some(holder) = taken_name::holder(context, owner, &name).await? else { return Err(error) };
-    if taken_name::is_own(owner, &holder) {
+    if taken_name::is_own(owner, &holder, id) {
         context.pods.store(holder);
-        return Ok(());
+        return Ok(true);
     }
     taken_name::report(context, set, &holder);
-    let other = instance_ids(1, &BTreeSet::new(), taken, || fastrand::u32(..)).pop();
-    create_with(context, new, is_current, &other.ok_or(error)?).await
+    context.remember(&owner.uid, |memory| memory.foreign_names.add(id, Instant::now()));
+    Ok(false)
 }
 
 /// Creates a pod with this identity, and its claims.

@@ -38,7 +38,7 @@ pub(crate) struct PlanWork<'a> {
 /// What came of a plan.
 #[derive(Debug, Default)]
 pub(crate) struct Executed {
-    /// The number of pods that were created, changed or deleted.
+    /// The number of pods that were created, changed or deleted, or need another identity.
     pub(crate) changes: usize,
     /// True if Podward holds the deletion of a pod.
     pub(crate) held: bool,
@@ -73,7 +73,7 @@ impl PlanWork<'_> {
         let (created, mut executed) = tokio::join!(created, self.steps(found, reports, now));
         reports.created(created.count, created.error.as_ref());
         reports.limited(found.creations_held);
-        executed.changes += created.count + created.deleted;
+        executed.changes += created.count + created.taken + created.deleted;
         executed.failed_scale = created.error.or(executed.failed_scale);
         executed.waits = created.waits;
         executed

@@ -23,9 +23,9 @@ pub(super) async fn holder(context: &Context, owner: &Owner, name: &str) -> Resu
     Ok(found.items.into_iter().next())
 }
 
-/// Returns true if it is a pod of the set that the watch delivers, or has not delivered yet.
-pub(super) fn is_own(owner: &Owner, pod: &Pod) -> bool {
-    set_of(pod).is_some_and(|set| set.uid == owner.uid) && id(pod.labels()).is_some()
+/// Returns true if it is the pod of the set with this identity, which the watch has not delivered yet.
+pub(super) fn is_own(owner: &Owner, pod: &Pod, wanted: &str) -> bool {
+    set_of(pod).is_some_and(|set| set.uid == owner.uid) && id(pod.labels()) == Some(wanted)
 }
 
 /// Reports that a new pod gets another name.
@@ -37,7 +37,7 @@ pub(super) fn report(context: &Context, set: &CloneSet, pod: &Pod) {
     );
     let claims = match set.spec.volume_claim_templates.is_empty() {
         true => "",
-        false => ", and new PersistentVolumeClaims",
+        false => ", and other PersistentVolumeClaims",
     };
     let note = format!("a pod {whose} has the name {}: a new pod gets another name{claims}", pod.name_any());
     context.events.warning_about(set.object_ref(&()), "NameTaken", note);

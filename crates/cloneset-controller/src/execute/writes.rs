@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kube::ResourceExt;
-use podward_core::cloneset::{Hook, NotReadyKeys, OperationStep, PodStep, Previous, Rearm, keys};
+use podward_core::cloneset::{Hook, NotReadyKeys, OperationStep, PodStep, Previous, PutBack, Rearm, keys};
 use podward_core::keys::Stage;
 use podward_kube_util::unix_nanos;
 use serde_json::{Map, Value, json};
@@ -96,20 +96,25 @@ fn metadata(patch: &mut PodPatch, pod: &Pod, step: &PodStep, hook: Option<&Hook>
     }
     match (step.rearm, hook) {
         (Some(Rearm::Begin), Some(hook)) => {
-            hook.labels.iter().for_each(|(key, value)| label(key, Some(value.clone())));
-            finalizers.extend(hook.finalizers.iter().map(|name| (name.clone(), true)));
+            let missing = hook.missing(pod.labels(), pod.finalizers());
+            annotations.insert(keys::REARMED.to_owned(), Some(missing.text()));
+            labels.extend(missing.labels.into_iter().map(|(key, value)| (key, Some(value))));
+            finalizers.extend(missing.finalizers.into_iter().map(|name| (name, true)));
         }
-        (Some(Rearm::Cancel), Some(hook)) => {
-            let markers = hook.labels.iter().filter(|(key, value)| pod.labels().get(*key) == Some(value));
-            markers.for_each(|(key, _)| label(key, None));
-            let markers = hook.finalizers.iter().filter(|name| pod.finalizers().contains(name));
-            finalizers.extend(markers.map(|name| (name.clone(), false)));
+        (Some(Rearm::End), _) => {
+            let stored = pod.annotations().get(keys::REARMED).map(|text| PutBack::parse(text));
+            let left = stored.unwrap_or_default().left(pod.labels(), pod.finalizers());
+            // The template may have them, too.
+            for key in left.labels.into_keys() {
+                labels.entry(key).or_insert(None);
+            }
+            for name in left.finalizers {
+                finalizers.entry(name).or_insert(false);
+            }
+            annotations.insert(keys::REARMED.to_owned(), None);
         }
+        (Some(Rearm::Forget), _) => drop(annotations.insert(keys::REARMED.to_owned(), None)),
         _ => {}
-    }
-    if let Some(rearm) = step.rearm {
-        let is_begun = rearm == Rearm::Begin;
-        annotations.insert(keys::REARMED.to_owned(), is_begun.then(|| "true".to_owned()));
     }
     match step.previous {
         Some(Previous::Store(state)) => {
@@ -245,42 +250,76 @@ mod tests {
     }
 
     #[test]
-    fn markers_are_put_back() {
-        let labels = BTreeMap::from([("in-use".to_owned(), "true".to_owned())]);
-        let hook = Hook { labels, finalizers: ["example.com/in-use".to_owned()].into(), ..Hook::default() };
-        let step = PodStep { rearm: Some(Rearm::Begin), operation: Some(OperationStep::Begin), ..step() };
-        let found = writes(&pod(json!([])), &step, Some(&hook), None, NOW);
+    fn an_operation_begins() {
+        let step = PodStep { operation: Some(OperationStep::Begin), ..step() };
+        let found = writes(&pod(json!([])), &step, None, None, NOW);
         let [Write::Pod(patch)] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(patch["metadata"]["labels"]["in-use"], "true");
-        assert_eq!(
-            patch["metadata"]["labels"]["operating.podopslifecycle.kusionstack.io/cloneset-update"],
-            "0"
-        );
-        assert_eq!(patch["metadata"]["finalizers"], json!(["example.com/in-use"]));
-        assert_eq!(patch["metadata"]["annotations"][keys::REARMED], "true");
+        let label = "operating.podopslifecycle.kusionstack.io/cloneset-update";
+        assert_eq!(patch["metadata"]["labels"][label], "0");
+    }
+
+    /// The hook of two operators: the markers of the first one are on the pod.
+    fn two_operators() -> (Pod, Hook) {
+        let labels = ["in-use", "other"].map(|key| (key.to_owned(), "true".to_owned()));
+        let finalizers = ["example.com/first", "example.com/second"].map(str::to_owned);
+        let hook = Hook { labels: labels.into(), finalizers: finalizers.into(), ..Hook::default() };
+        let mut pod = pod(json!([]));
+        pod.metadata.labels.get_or_insert_default().insert("other".to_owned(), "no marker".to_owned());
+        pod.metadata.finalizers = Some(vec!["example.com/first".to_owned()]);
+        (pod, hook)
+    }
+
+    /// Returns the metadata of the only write of a step.
+    fn rearm(pod: &Pod, rearm: Rearm, hook: Option<&Hook>) -> Value {
+        let found = writes(pod, &PodStep { rearm: Some(rearm), ..step() }, hook, None, NOW);
+        let [Write::Pod(patch)] = &found[..] else { panic!("{found:?}") };
+        patch["metadata"].clone()
     }
 
     #[test]
-    fn markers_are_taken_away_again() {
-        let labels = ["in-use", "other", "absent"].map(|key| (key.to_owned(), "true".to_owned()));
-        let finalizers = ["example.com/in-use", "example.com/absent"].map(str::to_owned);
-        let hook = Hook { labels: labels.into(), finalizers: finalizers.into(), ..Hook::default() };
-        let mut marked = pod(json!([]));
-        marked.metadata.labels.get_or_insert_default().insert("other".to_owned(), "no marker".to_owned());
-        marked.metadata.finalizers = Some(vec!["example.com/in-use".to_owned()]);
-        let of = |rearm| {
-            let found = writes(&marked, &PodStep { rearm: Some(rearm), ..step() }, Some(&hook), None, NOW);
-            let [Write::Pod(patch)] = &found[..] else { panic!("{found:?}") };
-            patch["metadata"].clone()
-        };
-        let cancelled = of(Rearm::Cancel);
-        let labels = json!({"in-use": null, keys::STATE_LABEL: "Normal"});
-        assert_eq!(cancelled["labels"], labels);
-        assert_eq!(cancelled["$deleteFromPrimitiveList/finalizers"], json!(["example.com/in-use"]));
-        let finished = of(Rearm::Finish);
-        assert_eq!(finished["labels"], json!({keys::STATE_LABEL: "Normal"}));
-        for metadata in [cancelled, finished] {
+    fn markers_that_are_missing_are_put_back() {
+        let (pod, hook) = two_operators();
+        let metadata = rearm(&pod, Rearm::Begin, Some(&hook));
+        assert_eq!(metadata["labels"], json!({"other": "true", keys::STATE_LABEL: "Normal"}));
+        assert_eq!(metadata["finalizers"], json!(["example.com/second"]));
+        let stored = r#"{"labels":{"other":"true"},"finalizers":["example.com/second"]}"#;
+        assert_eq!(metadata["annotations"][keys::REARMED], stored);
+    }
+
+    #[test]
+    fn only_markers_that_were_put_back_are_taken_away_again() {
+        let (mut pod, hook) = two_operators();
+        let begun = rearm(&pod, Rearm::Begin, Some(&hook));
+        let stored = begun["annotations"][keys::REARMED].as_str().unwrap().to_owned();
+        pod.metadata.annotations.get_or_insert_default().insert(keys::REARMED.to_owned(), stored);
+        pod.metadata.labels.get_or_insert_default().insert("other".to_owned(), "true".to_owned());
+        pod.metadata.finalizers.get_or_insert_default().push("example.com/second".to_owned());
+        // Also if the hook was removed.
+        for hook in [Some(&hook), None] {
+            let metadata = rearm(&pod, Rearm::End, hook);
+            assert_eq!(metadata["labels"], json!({"other": null, keys::STATE_LABEL: "Normal"}));
+            assert_eq!(metadata["$deleteFromPrimitiveList/finalizers"], json!(["example.com/second"]));
             assert_eq!(metadata["annotations"].get(keys::REARMED), Some(&Value::Null));
         }
+        let forgotten = rearm(&pod, Rearm::Forget, Some(&hook));
+        assert_eq!(forgotten["labels"], json!({keys::STATE_LABEL: "Normal"}));
+        assert_eq!(forgotten["annotations"].get(keys::REARMED), Some(&Value::Null));
+        // Their operator has taken them away.
+        let (released, _) = two_operators();
+        pod.metadata.labels = released.metadata.labels;
+        pod.metadata.finalizers = released.metadata.finalizers;
+        let metadata = rearm(&pod, Rearm::End, Some(&hook));
+        assert_eq!(metadata["labels"], json!({keys::STATE_LABEL: "Normal"}));
+        assert_eq!(metadata.get("$deleteFromPrimitiveList/finalizers"), None);
+    }
+
+    #[test]
+    fn without_a_list_of_markers_none_is_taken_away() {
+        let (mut pod, hook) = two_operators();
+        pod.metadata.annotations.get_or_insert_default().insert(keys::REARMED.to_owned(), "true".to_owned());
+        let metadata = rearm(&pod, Rearm::End, Some(&hook));
+        assert_eq!(metadata["labels"], json!({keys::STATE_LABEL: "Normal"}));
+        assert_eq!(metadata.get("$deleteFromPrimitiveList/finalizers"), None);
+        assert_eq!(metadata["annotations"].get(keys::REARMED), Some(&Value::Null));
     }
 }

@@ -10,7 +10,9 @@ use podward_api::CloneSet;
 use podward_api::clone_set::{HookOptions, PriorityStrategy, UpdateType};
 use podward_core::Operations;
 use podward_core::busy::BusyClaim;
-use podward_core::cloneset::{HookKind, Operation, PodRevision, SetPod, State, UpdateProgress, keys};
+use podward_core::cloneset::{
+    HookKind, Operation, PodRevision, PutBack, SetPod, State, UpdateProgress, keys,
+};
 use podward_core::keys::{
     CONTROL_LABEL, CONTROL_VALUE, DELETION_REQUEST, POD_DELETION_COST, SERVICE_AVAILABLE, SERVICE_READY_GATE,
     Stage,
@@ -176,7 +178,7 @@ fn observe_pod(observer: &Observer<'_>, pod: &Arc<Pod>, spread_rank: u32) -> (Ob
         state,
         previous: annotations.get(keys::PREVIOUS_STATE).and_then(|text| text.parse().ok()),
         unconfirmed: is_present(keys::UNCONFIRMED),
-        rearmed: is_present(keys::REARMED),
+        rearmed: annotations.get(keys::REARMED).map(|text| PutBack::parse(text)),
         past_deadline: deadline.is_some_and(|at| at <= *now),
         awaits_service: awaits_service(pod),
         delete_hold: annotations.get(keys::DELETE_HOLD).cloned(),

@@ -52,6 +52,40 @@ async fn a_failure_before_the_plan_is_in_the_status() {
     assert_eq!(context.written_status(SET).unwrap().0.observed_generation, Some(1));
 }
 
+/// The set is valid, and what it needs is tried again.
+#[tokio::test]
+async fn a_revision_that_is_gone_does_not_make_the_set_invalid() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    // The watch is ahead of the creation, and does not know the revision.
+    let later = json!({"metadata": {"name": "x", "namespace": "test", "uid": "x", "resourceVersion": "1000"}, "revision": 1});
+    context.revisions.deliver(serde_json::from_value(later).unwrap());
+    fails(&Arc::new(set(json!({}))), &context).await;
+    let (reason, message) = condition(&context, CloneSetCondition::FAILED_UPDATE).unwrap();
+    assert_eq!(reason, "NotReconciled");
+    assert!(message.ends_with(" was deleted"), "{message}");
+}
+
+#[tokio::test]
+async fn no_status_is_written_for_a_server_with_too_much_to_do() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let set = Arc::new(set(json!({})));
+    let is_written = || context.written_status(SET).is_some();
+    for _ in 0..3 {
+        server.refuse_with(429, Method::POST, "controllerrevisions", "too many requests");
+        fails(&set, &context).await;
+        assert!(!is_written());
+    }
+    context.succeeded(SET);
+    server.refuse_with(500, Method::POST, "controllerrevisions", "failed calling webhook");
+    fails(&set, &context).await;
+    assert!(!is_written(), "it may not last");
+    fails(&set, &context).await;
+    let (_, message) = condition(&context, CloneSetCondition::FAILED_UPDATE).unwrap();
+    assert!(message.contains("failed calling webhook"), "{message}");
+}
+
 #[tokio::test]
 async fn a_claim_that_cannot_be_deleted_is_in_the_status() {
     let server = ApiServer::default();

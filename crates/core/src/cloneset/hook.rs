@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::pod::SetPod;
+use super::put_back::PutBack;
 use super::state::State;
 
 /// The lifecycle hooks of a set.
@@ -45,6 +46,15 @@ impl Hook {
             self.labels.iter().filter(|(key, value)| (pod.labels.get(*key) == Some(value)) == present);
         let finalizers = self.finalizers.iter().filter(|it| pod.finalizers.contains(it) == present);
         labels.map(|(key, value)| format!("{key}={value}")).chain(finalizers.cloned()).collect()
+    }
+
+    /// Returns the markers that a pod with these labels and finalizers does not have.
+    #[must_use]
+    pub fn missing(&self, labels: &BTreeMap<String, String>, finalizers: &[String]) -> PutBack {
+        let missing = self.labels.iter().filter(|(key, value)| labels.get(*key) != Some(value));
+        let labels = missing.map(|(key, value)| (key.clone(), value.clone())).collect();
+        let finalizers = self.finalizers.iter().filter(|it| !finalizers.contains(it)).cloned().collect();
+        PutBack { labels, finalizers }
     }
 
     /// Returns true if any marker is left on the pod: it is in use.

@@ -45,7 +45,8 @@ pub const DELETE_HOLD: &str = "podward.io/cloneset-pre-delete";
 pub const HOOK_OPTIONS: &str = "podward.io/cloneset-hooks";
 /// Annotation: the `preNormal` hook of the pod was never confirmed.
 pub const UNCONFIRMED: &str = "podward.io/cloneset-unconfirmed";
-/// Annotation: the markers of the `inPlaceUpdate` hook were put back on the pod before it had confirmed the last update.
+/// Annotation: the markers of the `inPlaceUpdate` hook that were put back on the pod before it had confirmed the last update, as
+/// JSON: [`PutBack`](super::PutBack).
 pub const REARMED: &str = "podward.io/cloneset-rearmed";
 /// Annotation of ControllerRevisions: the hash of the claim templates that the set had with the revision.
 pub const CLAIMS_HASH: &str = "podward.io/cloneset-claims-hash";

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use super::put_back::PutBack;
 use super::state::State;
 
 /// The revision of a pod.
@@ -84,8 +85,9 @@ pub struct SetPod {
     pub delete_hold: Option<String>,
     /// True if it left PreparingNormal for an update, and the `preNormal` hook has never confirmed it.
     pub unconfirmed: bool,
-    /// True if the markers of the `inPlaceUpdate` hook were put back before it had confirmed the last update.
-    pub rearmed: bool,
+    /// The markers of the `inPlaceUpdate` hook that were put back before it had confirmed the last update. Without a meaning if
+    /// the pod does not wait to be released.
+    pub rearmed: Option<PutBack>,
     /// The revision.
     pub revision: PodRevision,
     /// The progress of the last in-place update.
@@ -157,6 +159,13 @@ impl SetPod {
     /// Returns true if an update of it in place has begun, and has not ended. It gets the next revision before other pods.
     pub(super) fn is_update_begun(&self) -> bool {
         matches!(self.state, Some(State::PreparingUpdate | State::Updating | State::Updated))
+    }
+
+    /// Returns the markers that were put back if the `inPlaceUpdate` hook is asked to release the pod, and has not confirmed the
+    /// last update.
+    pub(super) fn asked_again(&self) -> Option<&PutBack> {
+        let state = if self.is_preparing_delete() { self.previous } else { self.state };
+        self.rearmed.as_ref().filter(|_| state == Some(State::PreparingUpdate))
     }
 
     /// Returns true if its deletion was begun.

@@ -20,6 +20,10 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         if !step.delete {
             conditions(draft.set, pod, step);
             delete_hold(draft.set, pod, step);
+            let is_stale = pod.rearmed.is_some() && pod.asked_again().is_none();
+            if is_stale && step.rearm.is_none() && !step.is_empty() {
+                step.rearm = Some(Rearm::Forget);
+            }
         }
     }
 }
@@ -99,7 +103,12 @@ fn conditions(set: &SetSpec, pod: &SetPod, step: &mut PodStep) {
             && hook.as_ref().is_some_and(|it| it.hold_traffic && !is_confirmed(Some(it), pod, within))
     };
     // The hook has not confirmed the last update, whatever markers the pod has.
-    let rearmed = step.rearm.map_or(pod.rearmed, |rearm| rearm != Rearm::Finish);
+    let rearmed = match step.rearm {
+        Some(Rearm::Begin) => true,
+        Some(Rearm::End) => state == Some(State::Updated),
+        Some(Rearm::Forget) => false,
+        None => pod.asked_again().is_some(),
+    };
     let holds_rearmed = rearmed && hooks.in_place_update.as_ref().is_some_and(|hook| hook.hold_traffic);
     let wanted = NotReadyKeys {
         pre_delete: state == Some(State::PreparingDelete) && marks(&hooks.pre_delete),

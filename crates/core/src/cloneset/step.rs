@@ -26,12 +26,13 @@ pub enum Previous {
 /// What happens to the markers of the `inPlaceUpdate` hook of a pod whose last update it has not confirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rearm {
-    /// They are put back, and that is stored: the operator is asked to release the pod again.
+    /// Those that are missing are put back and stored: the operator is asked to release the pod again.
     Begin,
-    /// It is not stored any more: the operator has released the pod.
-    Finish,
-    /// They are taken away: the operator is asked to confirm the last update, as before.
-    Cancel,
+    /// They are not stored any more, because the operator was not asked: what was stored has no meaning.
+    Forget,
+    /// Those that were put back and are left are taken away, and are not stored any more: the operator has released the pod, or
+    /// is asked to confirm the last update, as before.
+    End,
 }
 
 /// What is done with one pod. The conditions are written first where they take the pod out of service, and last where they

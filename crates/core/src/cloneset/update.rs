@@ -4,6 +4,7 @@ use super::draft::{Draft, length};
 use super::hook::holds;
 use super::need::{is_unconfirmed, missing, recreates};
 use super::pod::{Operation, SetPod};
+use super::put_back::PutBack;
 use super::removal::remove;
 use super::scale::creatable_updates;
 use super::scatter::scatter;
@@ -90,7 +91,7 @@ fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
         Some(State::PreparingUpdate) => {
             let step = match may_change && !holds(hook, pod, State::PreparingUpdate) {
                 true => {
-                    let rearm = pod.rearmed.then_some(Rearm::Finish);
+                    let rearm = pod.rearmed.is_some().then_some(Rearm::End);
                     PodStep { update: true, rearm, ..PodStep::to(index, State::Updating) }
                 }
                 false => PodStep { operation: begin, ..PodStep::of(index) },
@@ -120,9 +121,14 @@ fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
 /// Returns a pod from PreparingUpdate: the template was reverted, or other pods are updated instead.
 fn give_back(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
     let hook = draft.set.hooks().in_place_update.as_ref();
+    // Nobody knows which markers would have to be taken away: the operator does that.
+    let is_unknown = pod.rearmed.as_ref().is_some_and(PutBack::is_unknown);
+    if is_unknown && holds(hook, pod, State::PreparingUpdate) {
+        return;
+    }
     let state = match hook {
         // The operator has not confirmed the last update, and is asked to do so, as before.
-        Some(_) if pod.rearmed => State::Updated,
+        Some(_) if pod.rearmed.is_some() => State::Updated,
         _ if pod.unconfirmed && is_unconfirmed(draft.set, pod) => State::PreparingNormal,
         // The operator has released it, and is asked to bring it back.
         Some(hook) if !hook.confirms(pod) => State::Updated,
@@ -133,6 +139,6 @@ fn give_back(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
         Operation::NotNeeded | Operation::None | Operation::Finished => None,
     };
     let unconfirmed = (pod.unconfirmed && state != State::Updated).then_some(false);
-    let rearm = pod.rearmed.then_some(if hook.is_some() { Rearm::Cancel } else { Rearm::Finish });
+    let rearm = pod.rearmed.is_some().then_some(Rearm::End);
     draft.step(PodStep { operation, unconfirmed, rearm, ..PodStep::to(index, state) });
 }

@@ -240,7 +240,7 @@ impl Model {
             state: Some(State::PreparingNormal),
             previous: None,
             unconfirmed: false,
-            rearmed: false,
+            rearmed: None,
             past_deadline: false,
             delete_hold: None,
             awaits_service: self.seen_set.operations,
@@ -370,7 +370,7 @@ fn follows(pod: &SetPod, step: &PodStep, next: State, hooks: &Lifecycle) -> bool
         }
         // The update is not wanted any more.
         (Some(PreparingUpdate), Normal) => {
-            confirms(&hooks.in_place_update) && (!pod.rearmed || hooks.in_place_update.is_none())
+            confirms(&hooks.in_place_update) && (pod.rearmed.is_none() || hooks.in_place_update.is_none())
         }
         (Some(PreparingUpdate), Updated | PreparingNormal) => true,
         _ => false,
@@ -410,11 +410,19 @@ fn applied(stored: &StoredPod, step: &PodStep, set: &StoredSet) -> StoredPod {
     pod.unconfirmed = step.unconfirmed.unwrap_or(pod.unconfirmed);
     pod.specified_delete |= step.specify;
     match step.rearm {
-        Some(Rearm::Begin) => mark(pod, &[IN_PLACE]),
-        Some(Rearm::Cancel) => drop(pod.labels.remove(IN_PLACE)),
-        Some(Rearm::Finish) | None => {}
+        Some(Rearm::Begin) => {
+            let hook = set.spec.lifecycle.iter().find_map(|hooks| hooks.in_place_update.as_ref());
+            let missing = hook.map(|hook| hook.missing(&pod.labels, &pod.finalizers)).unwrap_or_default();
+            pod.labels.extend(missing.labels.clone());
+            pod.rearmed = Some(missing);
+        }
+        Some(Rearm::End) => {
+            let left = pod.rearmed.take().unwrap_or_default().left(&pod.labels, &pod.finalizers);
+            left.labels.keys().for_each(|key| drop(pod.labels.remove(key)));
+        }
+        Some(Rearm::Forget) => pod.rearmed = None,
+        None => {}
     }
-    pod.rearmed = step.rearm.map_or(pod.rearmed, |rearm| rearm == Rearm::Begin);
     pod.operation = match step.operation {
         Some(OperationStep::Begin) => Operation::Begun,
         Some(OperationStep::Finish) => Operation::Finished,

@@ -156,7 +156,7 @@ fn is_settled(model: &Model) -> bool {
             && pod.state == Some(State::Normal)
             && pod.not_ready == Some(NotReadyKeys::default())
             && !pod.unconfirmed
-            && !pod.rearmed
+            && pod.rearmed.is_none()
             && !pod.specified_delete
     };
     let wanted = (set.replicas - set.partition()) as usize;

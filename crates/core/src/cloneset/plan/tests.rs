@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::{
     Amount, Creations, Hook, Lifecycle, NotReadyKeys, Operation, PodRevision, PodStep, UpdateKind,
 };
-use super::super::{OperationStep, Previous, Rearm, State, UpdateProgress};
+use super::super::{OperationStep, Previous, PutBack, Rearm, State, UpdateProgress};
 use super::*;
 
 mod options;
@@ -51,7 +51,7 @@ pub(in super::super) fn pod(name: &str) -> SetPod {
         state: Some(State::Normal),
         previous: None,
         unconfirmed: false,
-        rearmed: false,
+        rearmed: None,
         past_deadline: false,
         delete_hold: None,
         awaits_service: false,
@@ -87,6 +87,12 @@ fn old(name: &str) -> SetPod {
 fn without(marker: &str, mut pod: SetPod) -> SetPod {
     pod.labels.remove(marker);
     pod
+}
+
+/// A pod with a marker of the `inPlaceUpdate` hook that was put back.
+fn rearmed(pod: SetPod) -> SetPod {
+    let finalizers = ["example.com/in-use".to_owned()].into();
+    SetPod { rearmed: Some(PutBack { finalizers, ..PutBack::default() }), ..pod }
 }
 
 fn in_state(state: State, pod: SetPod) -> SetPod {
@@ -240,17 +246,17 @@ fn a_newer_template_asks_the_hook_again() {
     let step = only(plan(&set, std::slice::from_ref(&updated)));
     assert_eq!((step.state, step.rearm), (Some(State::PreparingUpdate), Some(Rearm::Begin)));
     // The operator has not confirmed the last update when the template is reverted.
-    let waits = SetPod { rearmed: true, ..in_state(State::PreparingUpdate, old("a")) };
+    let waits = rearmed(in_state(State::PreparingUpdate, old("a")));
     let reverted = SetPod { revision: PodRevision::Update, ..waits.clone() };
-    let expected = PodStep { rearm: Some(Rearm::Cancel), ..PodStep::to(0, State::Updated) };
+    let expected = PodStep { rearm: Some(Rearm::End), ..PodStep::to(0, State::Updated) };
     assert_eq!(only(plan(&set, std::slice::from_ref(&reverted))), expected);
     let unconfirmed = without("newly-create", SetPod { unconfirmed: true, ..reverted.clone() });
     assert_eq!(only(plan(&set, &[unconfirmed])), expected, "one hook after the other");
-    let forgotten = PodStep { rearm: Some(Rearm::Finish), ..PodStep::to(0, State::Normal) };
-    assert_eq!(only(plan(&self::set(1), &[reverted])), forgotten, "the hook was removed");
+    let ended = PodStep { rearm: Some(Rearm::End), ..PodStep::to(0, State::Normal) };
+    assert_eq!(only(plan(&self::set(1), &[reverted])), ended, "the hook was removed");
     let released = without("unready-blocker-inplace", waits);
     let step = only(plan(&set, &[released]));
-    assert!(step.update && step.rearm == Some(Rearm::Finish), "{step:?}");
+    assert!(step.update && step.rearm == Some(Rearm::End), "{step:?}");
     // It has confirmed the last update.
     let step = only(plan(&set, &[in_state(State::Updated, old("a"))]));
     assert_eq!((step.state, step.rearm), (Some(State::PreparingUpdate), None));

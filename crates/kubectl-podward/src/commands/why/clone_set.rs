@@ -19,18 +19,26 @@ pub(super) fn causes(set: &CloneSet, pods: &[DynamicObject]) -> Vec<Cause> {
         set.status.as_ref()?.conditions.iter().find(|it| it.type_ == kind && it.status == status)
     };
     let since = |condition: &CloneSetCondition| condition.last_transition_time.as_ref().map(|Time(at)| *at);
-    // The controller has seen it, and the generation is that of the last one for which it could do anything.
-    if let Some(failed) = found(CloneSetCondition::FAILED_UPDATE, "True").filter(|it| is_left_alone(set, it))
-    {
-        let what = format!("nothing is done for the CloneSet: {}", failed.message);
-        return vec![Cause::new(Case::Other, object, what).since(since(failed)).next(describe)];
-    }
-    if status.observed_generation < set.metadata.generation {
-        let what = "no controller has seen the present CloneSet: neither OpenKruise nor Podward's cloneset-controller";
-        let next = "kubectl get pods -A -l 'app.kubernetes.io/name in (cloneset-controller, kruise)'";
-        return vec![Cause::new(Case::NoController, object, what).next(next)];
-    }
+    let left_alone = found(CloneSetCondition::FAILED_UPDATE, "True").filter(|it| is_left_alone(set, it));
     let mut causes = Vec::new();
+    if let Some(failed) = left_alone {
+        let what = format!("nothing is done for the CloneSet: {}", failed.message);
+        let cause = Cause::new(Case::Other, object.clone(), what).since(since(failed));
+        causes.push(cause.next(describe.clone()));
+    }
+    // The generation is that of the last one for which a controller could do anything. It has seen a set that is invalid.
+    let is_invalid = left_alone.is_some_and(|it| it.reason == CloneSetCondition::INVALID);
+    if status.observed_generation < set.metadata.generation && !is_invalid {
+        let perhaps = if causes.is_empty() { "" } else { "perhaps " };
+        let what = format!(
+            "{perhaps}no controller has seen the present CloneSet: neither OpenKruise nor Podward's cloneset-controller"
+        );
+        let next = "kubectl get pods -A -l 'app.kubernetes.io/name in (cloneset-controller, kruise)'";
+        causes.push(Cause::new(Case::NoController, object.clone(), what).next(next));
+    }
+    if !causes.is_empty() {
+        return causes;
+    }
     if let Some(failed) = found(CloneSetCondition::FAILED_SCALE, "True") {
         // It holds failed deletes too.
         let other = failed.message.strip_prefix("could not ").filter(|rest| !rest.starts_with("create "));
@@ -213,7 +221,15 @@ mod tests {
         let told = [(Case::Other, "nothing is done for the CloneSet: why".to_owned())];
         let invalid = set(&json!({}), &status("Invalid"));
         assert_eq!(found(&invalid, &[]), told);
-        assert_eq!(found(&set(&json!({}), &status("NotReconciled")), &[]), told);
+        let waits = found(&set(&json!({}), &status("NotReconciled")), &[]);
+        assert_eq!(
+            (&waits[..1], waits[1].0),
+            (&told[..], Case::NoController),
+            "the controller may be gone since"
+        );
+        let mut seen = set(&json!({}), &status("NotReconciled"));
+        seen.status.as_mut().unwrap().observed_generation = Some(2);
+        assert_eq!(found(&seen, &[]), told);
         // It was corrected, or fails in other ways.
         let template = json!({
             "metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": "web:1"}]},

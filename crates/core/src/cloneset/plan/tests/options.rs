@@ -85,11 +85,54 @@ fn a_hook_that_is_asked_again_holds_traffic_until_it_confirms_the_pod() {
     let updated = without("unready-blocker-inplace", updated);
     let step = only(plan(&set, std::slice::from_ref(&updated)));
     assert_eq!((step.rearm, step.not_ready), (Some(Rearm::Begin), None));
-    let waits = SetPod { rearmed: true, not_ready: held, ..in_state(State::PreparingUpdate, old("a")) };
+    let waits = SetPod { not_ready: held, ..in_state(State::PreparingUpdate, rearmed(old("a"))) };
     assert_eq!(plan(&set, std::slice::from_ref(&waits)), Plan::default());
     let reverted = SetPod { revision: PodRevision::Update, ..waits };
     let step = only(plan(&set, &[reverted]));
-    assert_eq!((step.rearm, step.not_ready), (Some(Rearm::Cancel), None));
+    assert_eq!((step.rearm, step.not_ready), (Some(Rearm::End), None));
+}
+
+/// Somebody has copied the annotation, or has changed the state.
+#[test]
+fn markers_count_as_put_back_only_while_the_hook_is_asked() {
+    let set = with_options(|hook| hook.hold_traffic = true);
+    let held = Some(NotReadyKeys { post_update: true, ..NotReadyKeys::default() });
+    let stale = rearmed(pod("a"));
+    assert_eq!(plan(&set, std::slice::from_ref(&stale)), Plan::default());
+    let step = only(plan(&set, &[SetPod { not_ready: held, ..stale.clone() }]));
+    let expected = (Some(Rearm::Forget), Some(NotReadyKeys::default()));
+    assert_eq!((step.rearm, step.not_ready), expected, "it is forgotten with the next write");
+    let step = only(plan(&set, &[rearmed(old("a"))]));
+    let expected = PodStep { rearm: Some(Rearm::Forget), ..PodStep::to(0, State::PreparingUpdate) };
+    assert_eq!(step, expected);
+    let updated = without("unready-blocker-inplace", in_state(State::Updated, rearmed(old("a"))));
+    assert_eq!(only(plan(&set, &[updated])).rearm, Some(Rearm::Begin));
+    let updated = in_state(State::Updated, stale.clone());
+    let expected = PodStep { rearm: Some(Rearm::Forget), ..PodStep::to(0, State::Normal) };
+    assert_eq!(only(plan(&set, &[updated])), expected);
+    // Its deletion is cancelled.
+    let leaving = |previous| SetPod {
+        previous: Some(previous),
+        not_ready: held,
+        ..in_state(State::PreparingDelete, stale.clone())
+    };
+    let step = only(plan(&set, &[leaving(State::PreparingUpdate)]));
+    assert_eq!((step.state, step.rearm, step.not_ready), (Some(State::PreparingUpdate), None, None));
+    let step = only(plan(&set, &[leaving(State::Normal)]));
+    assert_eq!((step.state, step.rearm), (Some(State::Normal), Some(Rearm::Forget)));
+}
+
+/// Those of operators that have confirmed the last update may be among them.
+#[test]
+fn unknown_markers_are_taken_away_by_their_operator() {
+    let set = with_options(|hook| hook.hold_traffic = true);
+    let waits = SetPod { rearmed: Some(PutBack::default()), ..in_state(State::PreparingUpdate, pod("a")) };
+    let held = NotReadyKeys { post_update: true, ..NotReadyKeys::default() };
+    let waits = SetPod { not_ready: Some(held), ..waits };
+    assert_eq!(plan(&set, std::slice::from_ref(&waits)), Plan::default());
+    let released = without("unready-blocker-inplace", waits);
+    let expected = PodStep { rearm: Some(Rearm::End), ..PodStep::to(0, State::Updated) };
+    assert_eq!(only(plan(&set, &[released])), expected);
 }
 
 #[test]
