@@ -261,6 +261,30 @@ impl Registry for Etcd {
         }
     }
 
+    fn reads_single(&self) -> bool {
+        !self.format.may_move()
+    }
+
+    async fn instance(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &Instance,
+    ) -> Result<Option<Instance>, RegistryError> {
+        if self.format.may_move() {
+            let listed = self.instances(address, service).await?;
+            return Ok(listed.into_iter().find(|found| found.id == wanted.id));
+        }
+        let doing = format!("read {}:{} of service {}", wanted.host, wanted.port, service.name);
+        // Without a key it cannot be stored.
+        let Ok(key) = self.format.key(service, wanted) else { return Ok(None) };
+        let Some(pair) = self.read_key(address, key, &doing).await? else { return Ok(None) };
+        match self.instance_of(service, &pair) {
+            None => Err(self.unreadable(address, &doing, &pair.key)),
+            found => Ok(found),
+        }
+    }
+
     async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
         self.write_all(changes).await
     }

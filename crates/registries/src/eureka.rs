@@ -69,7 +69,7 @@ pub struct Eureka {
     addresses: Vec<String>,
     authorization: Option<HeaderValue>,
     options: EurekaOptions,
-    /// The address that calls to any address begin with: it has answered, or another one has not.
+    /// The address that calls to any address begin with: it has served, or another one has not.
     writer: AtomicUsize,
 }
 
@@ -174,8 +174,9 @@ impl Eureka {
                 // Nothing was sent.
                 Err(error) if error.kind == RegistryErrorKind::Unavailable => last = Some(error),
                 result => {
-                    // An address that takes the whole time of a call may be dead: the next call begins with another one.
-                    self.writer.store(at + usize::from(result.is_err()), Ordering::Relaxed);
+                    // The next call begins with another address after one that takes the whole time of a call, or cannot serve.
+                    let has_served = result.as_ref().is_ok_and(|answer| can_serve(answer.response.status));
+                    self.writer.store(at + usize::from(!has_served), Ordering::Relaxed);
                     return result;
                 }
             }
@@ -275,6 +276,11 @@ impl Eureka {
             _ => Err(response.failure(&doing, address)),
         }
     }
+}
+
+/// Returns false for the status of an address that cannot serve at the moment.
+fn can_serve(status: StatusCode) -> bool {
+    !status.is_server_error() && status != StatusCode::TOO_MANY_REQUESTS
 }
 
 fn instance_path(service: &ServiceKey, instance: &Instance) -> String {

@@ -126,6 +126,12 @@ pub trait Registry: fmt::Debug + Send + Sync {
         Duration::ZERO
     }
 
+    /// Returns true if [`Registry::instance`] reads nothing of the other instances of the service, so that it does not fail
+    /// because one of them cannot be read.
+    fn reads_single(&self) -> bool {
+        false
+    }
+
     /// Returns true if [`Registry::read_many`] needs fewer calls than [`Registry::instance`] for each instance.
     fn reads_many(&self) -> bool {
         false
@@ -193,7 +199,7 @@ pub trait Registry: fmt::Debug + Send + Sync {
     }
 
     /// As [`renew`](Self::renew), where the renewal of an instance may be a change of what is stored. If `may_change` does not
-    /// allow it, the instance stays as it is, and counts as renewed.
+    /// allow it, the instance stays as it is, and the error of `may_change` is its result.
     async fn renew_while(
         &self,
         instances: &[(ServiceKey, Instance)],

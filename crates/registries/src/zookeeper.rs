@@ -269,6 +269,10 @@ impl Registry for ZooKeeper {
         &self.addresses
     }
 
+    fn reads_single(&self) -> bool {
+        matches!(self.layout, Layout::Applications(_))
+    }
+
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
         let base = self.layout.base();
         let doing = format!("list the services below {base}/");

@@ -145,14 +145,21 @@ impl Index {
         changes
     }
 
-    /// Adds or replaces a binding. An invalid one keeps its last valid form, because a mistake must not change the registry.
+    /// Adds or replaces a binding. An invalid one keeps its last valid form, because a mistake must not change the registry,
+    /// and is deleted nevertheless.
     pub(crate) fn put_binding(&self, key: BindingKey, object: DiscoveryBinding) {
         {
             let mut state = self.state.lock();
             let before = state.bindings.remove(&key).and_then(|entry| entry.valid);
             let (valid, problem) = match Binding::new(object.clone()) {
                 Ok(binding) => (Some(Arc::new(binding)), None),
-                Err(error) => (before, Some(error.to_string())),
+                Err(error) => {
+                    let valid = before.map(|mut before| {
+                        Arc::make_mut(&mut before).deleting = object.metadata.deletion_timestamp.is_some();
+                        before
+                    });
+                    (valid, Some(error.to_string()))
+                }
             };
             state.bindings.insert(key, BindingEntry { valid, problem, object: Arc::new(object) });
         }

@@ -56,6 +56,11 @@ impl Format {
         matches!(self, Self::Template(template) if template.by_address())
     }
 
+    /// Returns true if an instance with another address may have another key with its id.
+    pub(super) fn may_move(&self) -> bool {
+        matches!(self, Self::Template(template) if template.may_move())
+    }
+
     /// Returns true if the value contains the weight.
     pub(super) fn has_weight(&self) -> bool {
         matches!(self, Self::Template(template) if template.has_weight())

@@ -79,6 +79,25 @@ impl Etcd {
         }
     }
 
+    /// Reads one key, from the server's own state. `None` if it does not exist.
+    pub(super) async fn read_key(
+        &self,
+        address: usize,
+        key: Vec<u8>,
+        doing: &str,
+    ) -> Result<Option<KeyValue>, RegistryError> {
+        let server = self.server(address)?;
+        let exceeded = || Exceeded::OneInstance.error(doing, &server.address);
+        let request = RangeRequest { key, serializable: true, ..RangeRequest::default() };
+        let answer = self.page(server, &request, SMALL, doing).await?.ok_or_else(exceeded)?;
+        let Some(pair) = answer.kvs.into_iter().next() else { return Ok(None) };
+        if pair.key != request.key {
+            let reason = "the server answers with another key; check that it is etcd".to_owned();
+            return Err(failed(server, doing, RegistryErrorKind::Invalid, reason));
+        }
+        if pair.value.len() > MAX_INSTANCE { Err(exceeded()) } else { Ok(Some(pair)) }
+    }
+
     /// Returns the present revision of the server.
     pub(super) async fn revision(
         &self,

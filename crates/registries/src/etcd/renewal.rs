@@ -70,7 +70,7 @@ impl Etcd {
     }
 
     /// Renews the registrations of instances: attaches their keys to the lease of this client, unless `may_change` does not
-    /// allow it. They keep their lease then.
+    /// allow it: they keep their lease then, and the result is its error.
     pub(super) async fn renew_all(
         &self,
         instances: &[(ServiceKey, Instance)],
@@ -93,9 +93,13 @@ impl Etcd {
             if let Some(pair) = stored.filter(|pair| is_ours && pair.lease != id) {
                 let version = u64::try_from(pair.mod_revision).ok().map(InstanceVersion);
                 let change = Change::Register(service.clone(), Instance { version, ..wanted.clone() });
-                if may_change(&change).is_ok() {
-                    places.push(at);
-                    changes.push(change);
+                match may_change(&change) {
+                    Ok(()) => {
+                        places.push(at);
+                        changes.push(change);
+                    }
+                    // It is tried again soon, because nobody may keep that lease alive.
+                    Err(error) => results[at] = Err(error),
                 }
             }
         }

@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use podward_registries::{
-    Change, Connection, Credentials, Etcd, EtcdOptions, EtcdTemplate, Instance, InstanceVersion, Registry,
-    RegistryErrorKind, TlsOptions,
+    Change, Connection, Credentials, Etcd, EtcdOptions, EtcdTemplate, Instance, InstanceVersion, MayChange,
+    Registry, RegistryError, RegistryErrorKind, TlsOptions,
 };
 use registry_servers::{EtcdServer, TestCertificates};
 use serde_json::{Value, json};
@@ -332,6 +332,25 @@ async fn instances_are_stored_by_templates() -> Result<()> {
     Ok(())
 }
 
+/// Only the pod of the key waits.
+#[tokio::test]
+async fn a_key_that_cannot_be_read_hides_no_other_instance() -> Result<()> {
+    let (server, etcd) = started().await?;
+    let (web, wanted) = (service("web"), instance("1", "10.0.0.7"));
+    write(&etcd, Change::Register(web.clone(), wanted.clone())).await?;
+    let id = "shop.web-0.0f1c7a52-6d0e-4d5c-9a53-1f6a1f0c9c11.8080";
+    put(&server, &format!("/services/web/{id}"), "{}").await?;
+    let spoiled = Instance { id: id.to_owned(), ..instance("2", "10.0.0.8") };
+    for read in [etcd.instances(0, &web).await.map(drop), etcd.instance(0, &web, &spoiled).await.map(drop)] {
+        let error = common::refused(read)?;
+        assert!(error.kind == RegistryErrorKind::Invalid && error.reason.contains(id), "{error}");
+    }
+    let found = etcd.instance(0, &web, &wanted).await?.context("it is not found")?;
+    assert_eq!(Instance { version: None, ..found }, wanted);
+    assert_eq!(etcd.instance(0, &web, &instance("3", "10.0.0.9")).await?, None);
+    Ok(())
+}
+
 /// A client that takes over keeps the instances, and without any they vanish.
 #[tokio::test]
 async fn instances_with_a_lease_end_without_a_bridge() -> Result<()> {
@@ -355,6 +374,13 @@ async fn instances_with_a_lease_end_without_a_bridge() -> Result<()> {
     // The first client has ended.
     drop(first);
     let taken = [(web.clone(), kept.clone()), (web.clone(), instance("none", "10.0.0.9"))];
+    // One that may not be moved to the other lease is not renewed.
+    let refuse: MayChange<'_> = &|change| {
+        let (doing, address, reason) = (change.to_string(), String::new(), "too late".to_owned());
+        Err(RegistryError { doing, address, reason, kind: RegistryErrorKind::Unavailable })
+    };
+    let refused = second.renew_while(&taken[..1], refuse).await.remove(0);
+    assert_eq!(common::refused(refused)?.reason, "too late");
     let vanished = async {
         loop {
             assert_eq!(second.renew(&taken).await, [Ok(true), Ok(false)]);

@@ -205,6 +205,28 @@ async fn an_address_that_does_not_answer_is_not_called_first_again() -> Result<(
     Ok(())
 }
 
+/// One that cannot serve answers quickly, and for as long as it cannot.
+#[tokio::test]
+async fn an_address_that_cannot_serve_is_not_called_first_again() -> Result<()> {
+    for status in [
+        "HTTP/1.1 503 No\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
+        "HTTP/1.1 429 No\r\ncontent-length: 0\r\n\r\n",
+    ] {
+        let addresses = vec![
+            http::serve_always(status).await?,
+            http::serve_always("HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await?,
+        ];
+        let eureka = client(&connection(addresses))?;
+        let renewed = async || eureka.renew(&[(service("web"), instance("1", "10.0.0.7"))]).await.remove(0);
+        assert!(renewed().await.is_err(), "{status}");
+        for _ in 0..3 {
+            assert_eq!(renewed().await, Ok(true), "{status}");
+        }
+    }
+    Ok(())
+}
+
 #[tokio::test]
 async fn answers_of_something_else_are_errors() -> Result<()> {
     let web = service("web");

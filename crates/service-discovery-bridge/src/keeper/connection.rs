@@ -45,6 +45,13 @@ impl RegistryConnector {
         Self { fence, made: None, problem: None, due: Duration::ZERO }
     }
 
+    /// Returns one that has made the client of a connection already.
+    #[cfg(test)]
+    pub(crate) fn connected(fence: Fence, connection: RegistryConnection, access: RegistryAccess) -> Self {
+        let made = Made { connection, secrets: Vec::new(), access, at: Duration::ZERO };
+        Self { made: Some(made), ..Self::new(fence) }
+    }
+
     /// Returns the client for `binding`, or the reason why there is none.
     ///
     /// # Errors

@@ -119,6 +119,10 @@ pub(crate) struct BindingTask {
     ended: Option<String>,
     /// True once a comparison has read an address: before, nothing is known about which pods are in service.
     is_seen: bool,
+    /// From when finalizers that could not be added or removed are tried again.
+    guard_due: Duration,
+    /// Why they could not be added.
+    guard_problem: Option<String>,
 }
 
 impl BindingTask {
@@ -163,6 +167,8 @@ impl BindingTask {
             held_pods: HashSet::new(),
             ended: None,
             is_seen: false,
+            guard_due: Duration::ZERO,
+            guard_problem: None,
         }
     }
 

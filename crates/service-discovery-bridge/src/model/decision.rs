@@ -53,8 +53,8 @@ pub(crate) fn decide_all(
     if found.is_empty() {
         return vec![next(None)];
     }
-    // One that is not healthy need not be put into service beside another one.
-    let is_served = presence == Presence::InService && found.iter().any(|found| found.in_service);
+    // Nobody waits for one that is not healthy beside another one, which is in service or put into it.
+    let is_served = presence == Presence::InService && found.iter().any(|found| !found.may_return);
     found.iter().filter(|found| !(is_served && found.may_return)).map(|found| next(Some(found))).collect()
 }
 
@@ -125,6 +125,10 @@ fn steer(presence: Presence, desired: &Desired, found: Option<&Instance>) -> Dec
         Some(found) if wanted && found.in_service => Decision::Shown,
         // One that is only not healthy gets requests again when its health returns, during the operation.
         Some(found) if !wanted && found.is_held_out() => Decision::Shown,
+        Some(found) if wanted && found.may_return => Decision::Wait(format!(
+            "{}:{} is registered, but not healthy, as an instance of service {}; it is in service when its health returns",
+            found.host, found.port, service.name
+        )),
         Some(found) => Decision::Write(Change::SetInService(service.clone(), with_service(found, wanted))),
         None if wanted => Decision::Wait(format!(
             "the application has not registered {}:{} as an instance of service {} yet",

@@ -125,6 +125,10 @@ impl Registry for ManagedRegistry {
         self.inner.reads_many()
     }
 
+    fn reads_single(&self) -> bool {
+        self.inner.reads_single()
+    }
+
     async fn services(&self, address: usize, cluster: &str) -> Result<Vec<ServiceKey>, RegistryError> {
         let found = self.read(self.inner.services(address, cluster)).await;
         found.unwrap_or_else(|| Err(self.refused("list the services".to_owned())))

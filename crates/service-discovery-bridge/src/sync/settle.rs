@@ -199,18 +199,31 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize], silent: &
                 }
                 _ => {
                     let listed = access.registry.instances(address, service).await;
-                    let find = |place: &usize| match &listed {
-                        Ok(listed) => Ok(listed
-                            .iter()
-                            .filter(|found| is_same(access, found, wanted(*place), by_id))
-                            .cloned()
-                            .collect()),
-                        Err(error) => Err(error.clone()),
-                    };
-                    places.iter().map(find).collect()
+                    match listed {
+                        Ok(listed) => {
+                            let of = |place: &usize| {
+                                let of_task =
+                                    |found: &&Instance| is_same(access, found, wanted(*place), by_id);
+                                Ok(listed.iter().filter(of_task).cloned().collect())
+                            };
+                            places.iter().map(of).collect()
+                        }
+                        // Only the pod whose instance cannot be read waits.
+                        Err(error)
+                            if by_id
+                                && error.kind == RegistryErrorKind::Invalid
+                                && access.registry.reads_single() =>
+                        {
+                            let read = |place: &usize| find(access, address, service, wanted(*place), by_id);
+                            let reads: Vec<_> = places.iter().map(read).collect();
+                            stream::iter(reads).buffered(MAX_CONCURRENT_CALLS).collect().await
+                        }
+                        Err(error) => places.iter().map(|_| Err(error.clone())).collect(),
+                    }
                 }
             };
-            let failed = found.iter().find_map(|view| view.as_ref().err());
+            let failed =
+                found.iter().find_map(|view| view.as_ref().err().filter(|error| is_no_answer(error)));
             if let Some(error) = failed.filter(|_| begin.elapsed() >= SLOW) {
                 silent.lock().insert(address, error.clone());
             }
@@ -226,6 +239,11 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize], silent: &
         }
     }
     views
+}
+
+/// Returns whether an error may be that of an address that does not answer.
+fn is_no_answer(error: &RegistryError) -> bool {
+    matches!(error.kind, RegistryErrorKind::Unavailable | RegistryErrorKind::Unknown)
 }
 
 /// Reads the instances of a pod at one address. One that the application registered has an id of its own, so it is found by

@@ -60,6 +60,11 @@ impl TemplateFormat {
         !self.rest.names(&Field::Id)
     }
 
+    /// Returns true if the key of an instance is another one when its address changes, although its id stays.
+    pub(super) fn may_move(&self) -> bool {
+        self.rest.names(&Field::Id) && (self.rest.names(&Field::Host) || self.rest.names(&Field::Port))
+    }
+
     pub(super) fn has_weight(&self) -> bool {
         self.value.names(&Field::Weight)
     }

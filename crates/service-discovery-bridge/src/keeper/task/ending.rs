@@ -1,10 +1,12 @@
 //! The finalizers of a binding, and the end of the work for it.
 
 use kube::ResourceExt;
-use podward_api::discovery_binding::{BINDING_FINALIZERS, BINDING_HOOK_FINALIZER, BindingMode};
+use podward_api::discovery_binding::{
+    BINDING_FINALIZER, BINDING_FINALIZERS, BINDING_HOOK_FINALIZER, BindingMode,
+};
 
 use super::super::{hook, status};
-use super::BindingTask;
+use super::{BindingTask, GUARD_RETRY};
 use crate::index::BindingEntry;
 use crate::model::Binding;
 
@@ -18,9 +20,11 @@ impl BindingTask {
 
     /// Removes the hook of a binding that is being deleted, and then its finalizers.
     pub(super) async fn end(&mut self, entry: &BindingEntry) {
-        if self.is_ended(entry) {
+        let now = self.shared.index.now();
+        if self.is_ended(entry) || now < self.guard_due {
             return;
         }
+        self.guard_due = now + GUARD_RETRY;
         if let Some((_, attached)) = self.hook.take() {
             // It would register the hook again.
             attached.abort();
@@ -65,21 +69,30 @@ impl BindingTask {
         self.removal_problem.clone().or_else(|| (binding.deleting && count > 0).then(remain))
     }
 
-    /// Returns whether a binding has the finalizers that it needs, and adds them otherwise: before anything is registered, and
-    /// before pods wait for its hook. The watch returns the binding with them. `is_usable`: it may have instances from now on.
+    /// Adds the finalizers that a binding needs: before anything is registered, and before pods wait for its hook. The watch
+    /// returns the binding with them. Returns whether the work may go on: instances that are registered already have to be
+    /// renewed, whatever the other finalizer is. `is_usable`: the binding may have instances from now on.
     pub(super) async fn guard(&mut self, entry: &BindingEntry, mode: BindingMode, is_usable: bool) -> bool {
         let wanted = match mode {
             BindingMode::Own if is_usable => &BINDING_FINALIZERS[..],
             BindingMode::Own | BindingMode::Steer => &[BINDING_HOOK_FINALIZER],
         };
         if wanted.iter().all(|name| status::has_finalizer(&entry.object, name)) {
+            self.guard_problem = None;
             return true;
         }
-        if let Err(error) = status::add_finalizers(&self.shared.client, &entry.object, wanted).await {
-            let problem = format!("could not add the finalizers of the binding; trying again: {error}");
-            tracing::warn!(binding = %self.key, problem);
-            self.rejected.get_or_insert(problem);
+        let now = self.shared.index.now();
+        if now >= self.guard_due {
+            self.guard_due = now + GUARD_RETRY;
+            let added = status::add_finalizers(&self.shared.client, &entry.object, wanted).await;
+            // After a conflict the watch returns the binding as it is now.
+            self.guard_problem = added.err().filter(|error| !error.is_conflict()).map(|error| {
+                let problem = format!("could not add the finalizers of the binding; trying again: {error}");
+                tracing::warn!(binding = %self.key, problem);
+                problem
+            });
         }
-        false
+        self.rejected = self.rejected.take().or_else(|| self.guard_problem.clone());
+        mode == BindingMode::Own && status::has_finalizer(&entry.object, BINDING_FINALIZER)
     }
 }

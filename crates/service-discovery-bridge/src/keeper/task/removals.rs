@@ -7,7 +7,7 @@ use podward_api::discovery_binding::{BindingMode, HeldRemovals};
 use podward_registries::{Change, RegistryErrorKind, ServiceKey};
 use sha2::{Digest, Sha256};
 
-use super::super::tracked::{Fate, TrackedPod};
+use super::super::tracked::{Fate, SyncState, TrackedPod};
 use super::{BindingTask, UNREACHABLE_RETRY};
 use crate::model::{Binding, Demand, Orphan, OrphanState, Presence};
 use crate::sync::RegistryAccess;
@@ -215,9 +215,10 @@ impl BindingTask {
         }
     }
 
-    /// Returns whether the registry may show the instance of a pod in service. Before the first comparison it may show each.
-    fn may_be_in_service(&self, tracked: &TrackedPod) -> bool {
-        tracked.is_in_service || !self.is_seen
+    /// Returns whether the registry may show the instance of a pod in service. Before the first comparison it may show each of
+    /// which it is not known.
+    pub(super) fn may_be_in_service(&self, tracked: &TrackedPod) -> bool {
+        tracked.is_in_service || (!self.is_seen && !matches!(tracked.state, SyncState::Shown { .. }))
     }
 
     /// Returns the number of instances of a service that are in service.

@@ -121,6 +121,7 @@ impl BindingTask {
             .chain(calls)
             .chain(renewal)
             .chain(self.kruise.due)
+            .chain((self.guard_due > now).then_some(self.guard_due))
             .chain([self.comparison_due])
             .min();
         due.map_or(MAX_PAUSE, |due| due.saturating_sub(now)).clamp(Duration::from_millis(10), MAX_PAUSE)

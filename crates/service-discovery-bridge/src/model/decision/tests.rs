@@ -146,7 +146,7 @@ proptest! {
                     let is_foreign = |found: &Instance| found.owner().is_none_or(|owner| owner.cluster != "c1");
                     let waits = match own {
                         true => found.as_ref().is_some_and(is_foreign) && is_served,
-                        false => found.is_none() && presence == Presence::InService,
+                        false => presence == Presence::InService && found.as_ref().is_none_or(|it| it.may_return),
                     };
                     prop_assert!(waits, "{why}: {found:?}");
                     break;

@@ -1,6 +1,6 @@
 //! The finalizers of a binding, with an API server that answers every patch.
 
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, StatusCode};
 use kube::client::Body;
 use parking_lot::Mutex;
 use podward_api::DiscoveryBinding;
@@ -22,6 +22,11 @@ fn object(spec: &Value, finalizers: &Value) -> DiscoveryBinding {
 
 /// Returns a client of an API server that stores nothing, and the patches that it gets.
 fn api_server(object: &DiscoveryBinding) -> (kube::Client, Patches) {
+    api_server_with(object, StatusCode::OK)
+}
+
+/// As [`api_server`], with the status of the answers to the patches of the binding itself.
+fn api_server_with(object: &DiscoveryBinding, status: StatusCode) -> (kube::Client, Patches) {
     let (patches, stored) = (Patches::default(), serde_json::to_vec(object).unwrap());
     let seen = Arc::clone(&patches);
     let answer = tower::service_fn(move |request: Request<Body>| {
@@ -29,10 +34,16 @@ fn api_server(object: &DiscoveryBinding) -> (kube::Client, Patches) {
         async move {
             let is_of_binding = request.method() == Method::PATCH && request.uri().path().ends_with("/web");
             let body = request.into_body().collect_bytes().await?;
+            let mut response = Response::new(Body::from(stored));
             if is_of_binding {
                 seen.lock().push(serde_json::from_slice(&body).unwrap_or_default());
+                if status != StatusCode::OK {
+                    let failure = json!({"kind": "Status", "status": "Failure", "code": status.as_u16()});
+                    *response.body_mut() = Body::from(failure.to_string().into_bytes());
+                    *response.status_mut() = status;
+                }
             }
-            Ok::<_, kube::Error>(Response::new(Body::from(stored)))
+            Ok::<_, kube::Error>(response)
         }
     });
     (kube::Client::new(answer, "shop"), patches)
@@ -45,6 +56,70 @@ impl Fixture {
         let entry = BindingEntry { valid, problem: None, object: Arc::new(object) };
         self.task.pass(&entry, &HookState::Attached).await
     }
+
+    /// Has the task use the registry in memory, and an API server that answers patches of the binding with `status`.
+    fn connect(&mut self, object: &DiscoveryBinding, status: StatusCode) -> Patches {
+        let (client, patches) = api_server_with(object, status);
+        self.replace_task(Shared { client, ..shared() });
+        let connection = self.binding.spec.registry.connection.clone().unwrap();
+        let fence = self.task.fence.clone();
+        self.task.connector = RegistryConnector::connected(fence, connection, self.access.clone());
+        patches
+    }
+}
+
+/// Before an upgrade the binding had this one only. The webhook that its change waits for is replaced at the same time.
+#[tokio::test]
+async fn instances_are_kept_while_the_finalizer_of_the_hook_cannot_be_added() {
+    for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::CONFLICT] {
+        let object = object(&json!({}), &json!([BINDING_FINALIZER]));
+        let registry = Memory { renewal: Some(Duration::ZERO), ..Memory::default() };
+        let mut fixture = Fixture::new(registry, json!({}));
+        let patches = fixture.connect(&object, status);
+        fixture.put(pod(1));
+        assert!(fixture.pass(object.clone()).await <= GUARD_RETRY, "{status}");
+        assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"], "{status}");
+        fixture.registry.written();
+        fixture.task.renewal_due = Duration::ZERO;
+        assert!(fixture.pass(object.clone()).await <= GUARD_RETRY, "{status}");
+        assert!(fixture.registry.written().contains(&"renew".to_owned()), "{status}: no heartbeat");
+        // Each change of a pod is a pass, and not a patch.
+        assert_eq!(patches.lock().len(), 1, "{status}");
+        let is_told = fixture.task.rejected.is_some();
+        assert_eq!(is_told, status != StatusCode::CONFLICT, "{status}: {:?}", fixture.task.rejected);
+        fixture.task.guard_due = Duration::ZERO;
+        fixture.pass(object.clone()).await;
+        let patches = patches.lock();
+        assert_eq!(patches.len(), 2, "{status}");
+        let expected = json!([BINDING_FINALIZER, BINDING_HOOK_FINALIZER]);
+        assert_eq!(patches[1]["metadata"]["finalizers"], expected, "{status}");
+    }
+}
+
+#[tokio::test]
+async fn a_binding_without_a_finalizer_registers_nothing() {
+    let object = object(&json!({}), &json!([BINDING_HOOK_FINALIZER]));
+    let mut fixture = Fixture::new(Memory::default(), json!({}));
+    fixture.connect(&object, StatusCode::INTERNAL_SERVER_ERROR);
+    fixture.put(pod(1));
+    assert_eq!(fixture.pass(object).await, GUARD_RETRY);
+    assert!(fixture.registry.written().is_empty());
+}
+
+/// Its last valid form does not say that it is being deleted.
+#[tokio::test]
+async fn a_binding_that_is_deleted_while_it_is_invalid_is_deleted() {
+    let valid = object(&json!({}), &json!([BINDING_FINALIZER, BINDING_HOOK_FINALIZER]));
+    let mut invalid = valid.clone();
+    invalid.spec.port = serde_json::from_value(json!(0)).unwrap();
+    invalid.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let fixture = Fixture::new(Memory::default(), json!({}));
+    let (index, key) = (&fixture.task.shared.index, &fixture.task.key);
+    index.put_binding(key.clone(), valid);
+    assert!(!index.binding(key).unwrap().valid.unwrap().deleting);
+    index.put_binding(key.clone(), invalid);
+    let entry = index.binding(key).unwrap();
+    assert!(entry.problem.is_some() && entry.valid.unwrap().deleting);
 }
 
 #[tokio::test]

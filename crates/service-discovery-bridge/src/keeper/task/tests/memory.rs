@@ -45,6 +45,8 @@ pub(super) struct State {
     hangs: bool,
     /// The number of reads at the silent address.
     silent_reads: usize,
+    /// The host of an instance that cannot be read, so that lists cannot be read either.
+    unreadable: Option<&'static str>,
 }
 
 impl Default for Memory {
@@ -79,6 +81,11 @@ impl Memory {
     /// Has reads of instances never end from now on.
     pub(super) fn hang(&self) {
         self.state.lock().hangs = true;
+    }
+
+    /// Has the instance of a host be unreadable, and lists with it.
+    pub(super) fn spoil(&self, host: &'static str) {
+        self.state.lock().unreadable = Some(host);
     }
 
     /// Has all instances be healthy that are not.
@@ -126,6 +133,12 @@ impl Memory {
     }
 }
 
+fn unreadable() -> RegistryError {
+    let (doing, address) = ("read".to_owned(), "http://a".to_owned());
+    let (reason, kind) = ("a value is no instance".to_owned(), RegistryErrorKind::Invalid);
+    RegistryError { doing, address, reason, kind }
+}
+
 #[async_trait]
 impl Registry for Memory {
     fn capabilities(&self) -> Capabilities {
@@ -147,6 +160,10 @@ impl Registry for Memory {
 
     fn can_list(&self) -> bool {
         self.lists
+    }
+
+    fn reads_single(&self) -> bool {
+        true
     }
 
     fn addresses(&self) -> &[String] {
@@ -175,7 +192,26 @@ impl Registry for Memory {
         if self.state.lock().hangs {
             std::future::pending::<()>().await;
         }
+        if self.state.lock().unreadable.is_some() {
+            return Err(unreadable());
+        }
         Ok(self.state.lock().services.get(&self.stored(service)).cloned().unwrap_or_default())
+    }
+
+    async fn instance(
+        &self,
+        address: usize,
+        service: &ServiceKey,
+        wanted: &Instance,
+    ) -> Result<Option<Instance>, RegistryError> {
+        let spoiled = self.state.lock().unreadable.take();
+        if spoiled == Some(wanted.host.as_str()) {
+            self.state.lock().unreadable = spoiled;
+            return Err(unreadable());
+        }
+        let listed = self.instances(address, service).await;
+        self.state.lock().unreadable = spoiled;
+        Ok(listed?.into_iter().find(|found| self.is_same(found, wanted)))
     }
 
     async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {

@@ -97,6 +97,34 @@ async fn an_earlier_registration_that_is_not_healthy_does_not_delay_an_applicati
     assert!(written.iter().all(|change| change.starts_with("register")), "{written:?}");
 }
 
+/// Its status is the application's own.
+#[tokio::test]
+async fn an_application_that_is_not_healthy_is_waited_for() {
+    let mut fixture = Fixture::new(Memory::default(), json!({"mode": "Steer"}));
+    fixture.put(pod(1));
+    register_as(&fixture, "of the application", false).await;
+    fixture.registry.written();
+    let why = fixture.ask(Phase::Complete, &pod(1)).await.unwrap_err();
+    assert!(why.contains("is registered, but not healthy"), "{why}");
+    assert_eq!(fixture.registry.written(), Vec::<String>::new());
+    fixture.task.calls.clear();
+    fixture.registry.heal();
+    assert_eq!(fixture.ask(Phase::Complete, &pod(1)).await, Ok(EvidenceLevel::Proven));
+}
+
+#[tokio::test]
+async fn an_earlier_registration_that_is_not_healthy_does_not_keep_another_one_out_of_service() {
+    let mut fixture = Fixture::new(Memory::default(), json!({"mode": "Steer"}));
+    let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
+    fixture.put(drained.clone());
+    register_as(&fixture, "of the application", true).await;
+    assert_eq!(fixture.ask(Phase::Prepare, &drained).await, Ok(EvidenceLevel::Proven));
+    register_as(&fixture, "before the start", false).await;
+    fixture.task.calls.clear();
+    fixture.put(pod(1));
+    assert_eq!(fixture.ask(Phase::Complete, &pod(1)).await, Ok(EvidenceLevel::Proven));
+}
+
 #[tokio::test]
 async fn the_application_sends_heartbeats_itself() {
     let mut fixture = fixture(Memory { renewal: Some(Duration::ZERO), ..Memory::default() }).await;

@@ -30,6 +30,37 @@ async fn the_removal_limit_holds_before_the_first_comparison() {
     }
 }
 
+#[tokio::test]
+async fn an_instance_that_cannot_be_read_keeps_no_other_pod_from_being_added() {
+    // Read one by one, and in a list.
+    for count in [3, 12] {
+        let mut fixture = Fixture::new(Memory::default(), json!({}));
+        fixture.registry.spoil("10.0.0.1");
+        (1..=count).for_each(|number| fixture.put(pod(number)));
+        fixture.rounds().await;
+        let shown = fixture.registry.shown("web");
+        assert_eq!(shown.len(), usize::from(count) - 1, "{shown:?}");
+        let problems: Vec<&str> = fixture.task.tracked.values().filter_map(TrackedPod::problem).collect();
+        assert_eq!(problems, ["read at http://a: a value is no instance"]);
+    }
+}
+
+/// The removal limit does not hold what is removed already.
+#[tokio::test]
+async fn pods_that_are_known_to_be_out_of_service_do_not_count_before_the_first_comparison() {
+    let registry = Memory { lists: true, ..Memory::default() };
+    registry.unlist(true);
+    let mut fixture = Fixture::new(registry, json!({}));
+    (1..=4).for_each(|number| fixture.put(pod(number)));
+    fixture.put(unready(1));
+    fixture.rounds().await;
+    let count = |fixture: &Fixture| {
+        let tracked = fixture.task.tracked.values();
+        tracked.filter(|tracked| fixture.task.may_be_in_service(tracked)).count()
+    };
+    assert_eq!((fixture.task.is_seen, count(&fixture)), (false, 3));
+}
+
 /// Heartbeats and questions wait meanwhile.
 #[tokio::test]
 async fn an_address_that_does_not_answer_is_not_waited_for_again_and_again() {
