@@ -27,7 +27,7 @@ use crate::http_client::{HttpClient, HttpResponse, escaped};
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::limits::Bounded;
 use crate::owner::Owner;
-use crate::registry::{Capabilities, Change, Registry};
+use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::wire::{HealthEntry, NodeNames};
 
@@ -281,7 +281,7 @@ impl Registry for Consul {
         Ok(entries.0.into_iter().map(|entry| self.instance(entry)).collect())
     }
 
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+    async fn write_while(&self, changes: &[Change], _: MayChange<'_>) -> Vec<Result<(), RegistryError>> {
         self.write_all(changes).await
     }
 

@@ -285,12 +285,8 @@ impl Registry for Etcd {
         }
     }
 
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+    async fn write_while(&self, changes: &[Change], _: MayChange<'_>) -> Vec<Result<(), RegistryError>> {
         self.write_all(changes).await
-    }
-
-    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
-        self.renew_while(instances, &|_| Ok(())).await
     }
 
     async fn renew_while(

@@ -377,10 +377,6 @@ impl Registry for Eureka {
         Ok(instance(response.one::<OneInstance>(&doing, address)?.instance))
     }
 
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        self.write_while(changes, &|_| Ok(())).await
-    }
-
     async fn write_while(
         &self,
         changes: &[Change],
@@ -394,7 +390,11 @@ impl Registry for Eureka {
         stream::iter(calls).buffered(CONCURRENCY).collect().await
     }
 
-    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+    async fn renew_while(
+        &self,
+        instances: &[(ServiceKey, Instance)],
+        _: MayChange<'_>,
+    ) -> Vec<Result<bool, RegistryError>> {
         let calls: Vec<_> =
             instances.iter().map(|(service, instance)| self.renew_one(service, instance)).collect();
         stream::iter(calls).buffered(CONCURRENCY).collect().await

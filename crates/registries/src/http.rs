@@ -268,10 +268,6 @@ impl Registry for HttpRegistry {
         self.read(at_address(&self.addresses, address, "read instances")?, service).await
     }
 
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        self.write_all(changes, &|_| Ok(())).await
-    }
-
     async fn write_while(
         &self,
         changes: &[Change],

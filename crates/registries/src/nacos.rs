@@ -333,10 +333,6 @@ impl Registry for Nacos {
         stream::iter(reads).buffered(CONCURRENCY).try_collect().await
     }
 
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        self.write_while(changes, &|_| Ok(())).await
-    }
-
     async fn write_while(
         &self,
         changes: &[Change],

@@ -179,33 +179,34 @@ pub trait Registry: fmt::Debug + Send + Sync {
     }
 
     /// Makes up to [`Capabilities::batch`] changes, and returns the result of each, in their order. Some may succeed while
-    /// others fail.
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>>;
-
-    /// As [`write`](Self::write), and asks `may_change` before each change that is a call of its own: a batch may take long.
-    /// It is not asked where all changes are one call.
+    /// others fail. Asks `may_change` before each change that is a call of its own, because a batch may take long; it is not
+    /// asked where all changes are one call.
     async fn write_while(
         &self,
         changes: &[Change],
-        _may_change: MayChange<'_>,
-    ) -> Vec<Result<(), RegistryError>> {
-        self.write(changes).await
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>>;
+
+    /// As [`write_while`](Self::write_while), where all changes may be made.
+    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        self.write_while(changes, &|_| Ok(())).await
     }
 
     /// Renews the registrations of up to [`Capabilities::batch`] instances, and returns for each whether the registry
-    /// knows it. `Ok(false)` means that it has to be registered again. Registries without renewal return `Ok(true)`.
-    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
-        instances.iter().map(|_| Ok(true)).collect()
-    }
-
-    /// As [`renew`](Self::renew), where the renewal of an instance may be a change of what is stored. If `may_change` does not
-    /// allow it, the instance stays as it is, and the error of `may_change` is its result.
+    /// knows it. `Ok(false)` means that it has to be registered again. Registries without renewal return `Ok(true)`. The
+    /// renewal of an instance may be a change of what is stored: if `may_change` does not allow it, the instance stays as it
+    /// is, and the error of `may_change` is its result.
     async fn renew_while(
         &self,
         instances: &[(ServiceKey, Instance)],
         _may_change: MayChange<'_>,
     ) -> Vec<Result<bool, RegistryError>> {
-        self.renew(instances).await
+        instances.iter().map(|_| Ok(true)).collect()
+    }
+
+    /// As [`renew_while`](Self::renew_while), where all changes may be made.
+    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+        self.renew_while(instances, &|_| Ok(())).await
     }
 
     /// Returns when something may have changed in one of the services since the last call, for registries that can report

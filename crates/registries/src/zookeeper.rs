@@ -304,10 +304,6 @@ impl Registry for ZooKeeper {
         }
     }
 
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        self.write_while(changes, &|_| Ok(())).await
-    }
-
     async fn write_while(
         &self,
         changes: &[Change],

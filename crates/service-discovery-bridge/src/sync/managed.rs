@@ -171,7 +171,11 @@ impl Registry for ManagedRegistry {
         found
     }
 
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
         let begin = now();
         let turn = async {
             self.limiter.changes(changes.len()).await;
@@ -179,7 +183,11 @@ impl Registry for ManagedRegistry {
         };
         let _turn = self.fence.run(turn).await;
         let results = match self.fence.is_open() {
-            true => self.inner.write_while(changes, &|change| self.check(change)).await,
+            true => {
+                let may_change: MayChange<'_> =
+                    &|change| self.check(change).and_then(|()| may_change(change));
+                self.inner.write_while(changes, may_change).await
+            }
             false => changes.iter().map(|change| Err(self.refused(change.to_string()))).collect(),
         };
         let written = changes.iter().zip(&results).map(|(change, result)| {
@@ -192,11 +200,15 @@ impl Registry for ManagedRegistry {
         results
     }
 
-    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+    async fn renew_while(
+        &self,
+        instances: &[(ServiceKey, Instance)],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<bool, RegistryError>> {
         let turn = async {
             let _permit = self.limiter.call().await;
             // It may be made although this replica could not renew its Lease: then nothing that is stored is changed.
-            let may_change: MayChange<'_> = &|change| self.check(change);
+            let may_change: MayChange<'_> = &|change| self.check(change).and_then(|()| may_change(change));
             match self.fence.is_ended() {
                 true => None,
                 false => Some(self.inner.renew_while(instances, may_change).await),
@@ -264,7 +276,7 @@ pub(crate) mod tests {
             Ok(None)
         }
 
-        async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+        async fn write_while(&self, changes: &[Change], _: MayChange<'_>) -> Vec<Result<(), RegistryError>> {
             let result = |index| match index {
                 0 => Err(RegistryError {
                     doing: "deregister".to_owned(),

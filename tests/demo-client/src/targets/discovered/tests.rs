@@ -1,7 +1,7 @@
 //! A registry whose answers a test sets.
 
 use async_trait::async_trait;
-use podward_registries::{Capabilities, Change, RegistryError, RegistryErrorKind};
+use podward_registries::{Capabilities, Change, MayChange, RegistryError, RegistryErrorKind};
 
 use super::*;
 
@@ -47,7 +47,7 @@ impl Registry for FakeRegistry {
         })
     }
 
-    async fn write(&self, _: &[Change]) -> Vec<Result<(), RegistryError>> {
+    async fn write_while(&self, _: &[Change], _: MayChange<'_>) -> Vec<Result<(), RegistryError>> {
         unreachable!("a client only reads")
     }
 }

@@ -214,13 +214,13 @@ impl Registry for Memory {
         Ok(listed?.into_iter().find(|found| self.is_same(found, wanted)))
     }
 
-    async fn renew(&self, instances: &[(ServiceKey, Instance)]) -> Vec<Result<bool, RegistryError>> {
+    async fn renew_while(
+        &self,
+        instances: &[(ServiceKey, Instance)],
+        _: MayChange<'_>,
+    ) -> Vec<Result<bool, RegistryError>> {
         self.state.lock().written.push("renew".to_owned());
         instances.iter().map(|_| Ok(false)).collect()
-    }
-
-    async fn write(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
-        self.write_while(changes, &|_| Ok(())).await
     }
 
     async fn write_while(
