@@ -116,6 +116,8 @@ async fn reverted(fixture: Arc<Fixture>) -> Result<()> {
     set.update(&fixture.images().v2).await?;
     let waiting = set.until_states(&["PreparingUpdate"]).await?.remove(0);
     set.patch(json!({"updateStrategy": {"paused": true}})).await?;
+    // Pods and sets have watches of their own, so the controller could learn of the answer before the pause.
+    set.until("it is paused", |status| status.expected_updated_replicas == 1).await?;
     answer(&fixture.api(), &waiting).await?;
     fixture
         .feed()
