@@ -51,6 +51,11 @@ impl UnstoredStatuses {
         self.by_set.get(set).is_some_and(|status| status.uid == uid && status.retry_at > now)
     }
 
+    /// True if the last write of the status of the object `set` with this UID failed, and it is to be written at `now`.
+    pub(crate) fn is_retried(&self, set: &str, uid: &str, now: Instant) -> bool {
+        self.by_set.get(set).is_some_and(|status| status.uid == uid && status.retry_at <= now)
+    }
+
     /// Returns the time of the next attempt; `None` if all are stored.
     pub(crate) fn next_retry(&self) -> Option<Instant> {
         self.by_set.values().map(|status| status.retry_at).min()
@@ -77,7 +82,9 @@ mod tests {
         unstored.failed("web", "1", "denied".to_owned(), at);
         assert_eq!((unstored.next_retry(), unstored.error("web")), (Some(at(2)), Some("denied")));
         assert!(unstored.is_held("web", "1", at(1)) && !unstored.is_held("web", "1", at(2)));
+        assert!(!unstored.is_retried("web", "1", at(1)) && unstored.is_retried("web", "1", at(2)));
         assert!(!unstored.is_held("web", "2", at(1)), "it is another object");
+        assert!(!unstored.is_retried("web", "2", at(2)), "it is another object");
         assert_eq!((unstored.due(at(1)), unstored.due(at(2))), (Vec::new(), vec!["web".to_owned()]));
         unstored.failed("web", "2", "denied".to_owned(), at);
         assert_eq!(unstored.next_retry(), Some(at(1)), "the failures of another object do not count");

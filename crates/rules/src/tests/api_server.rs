@@ -45,8 +45,12 @@ struct Inner {
     disturbed: (String, usize),
     /// A rule object whose status can't be written.
     denied: Option<String>,
+    /// How often such a write was denied.
+    denials: usize,
     /// A rule object that is deleted while its status is written.
     vanishing: Option<String>,
+    /// The last version of a rule object whose event a watch has processed.
+    rules_seen: u64,
     pod_lists: usize,
     /// How long a list of pods that are not opted in takes.
     outside_delay: Duration,
@@ -118,7 +122,12 @@ impl ApiServer {
         self.inner.lock().denied = name.map(ToOwned::to_owned);
     }
 
-    /// Deletes this rule object while its status is written next.
+    /// Returns how often such a write was denied.
+    pub(super) fn denials(&self) -> usize {
+        self.inner.lock().denials
+    }
+
+    /// Deletes this rule object while its status is written next. The watch delivers that before the answer.
     pub(super) fn delete_at_write(&self, name: &str) {
         self.inner.lock().vanishing = Some(name.to_owned());
     }
@@ -257,7 +266,10 @@ impl ApiServer {
                 loop {
                     changed.mark_unchanged();
                     let next = {
-                        let inner = server.inner.lock();
+                        let mut inner = server.inner.lock();
+                        if kind == Kind::Rules {
+                            inner.rules_seen = inner.rules_seen.max(seen);
+                        }
                         let is_held = inner.holds_watch && kind == Kind::Rules;
                         let is_next = |(at, of, _, object): &&(u64, Kind, &'static str, Value)| {
                             let is_it =
@@ -324,15 +336,14 @@ impl ApiServer {
             (Method::PATCH, [.., "podtransitionrules", name]) => self.patch_rule(name, &body),
             (Method::PATCH, [.., "podtransitionrules", name, "status"]) => {
                 let patch: Value = serde_json::from_slice(&body).unwrap();
-                if self.inner.lock().denied.as_deref() == Some(*name) {
+                if self.denies(name) {
                     return failure(StatusCode::FORBIDDEN, "Forbidden");
                 }
                 self.disturb_now(name);
                 let vanishes = self.inner.lock().vanishing.take_if(|vanishing| vanishing == name);
                 if vanishes.is_some() {
                     self.delete(kind, name);
-                    // The watch delivers it before the answer.
-                    tokio::time::sleep(Duration::from_millis(300)).await;
+                    self.rules_followed().await;
                 }
                 let Some(mut object) = self.get(kind, name) else {
                     return failure(StatusCode::NOT_FOUND, "NotFound");
@@ -360,6 +371,24 @@ impl ApiServer {
 }
 
 impl ApiServer {
+    fn denies(&self, name: &str) -> bool {
+        let mut inner = self.inner.lock();
+        let is_denied = inner.denied.as_deref() == Some(name);
+        inner.denials += usize::from(is_denied);
+        is_denied
+    }
+
+    /// Waits until the watch of rule objects has processed all of their events.
+    pub(super) async fn rules_followed(&self) {
+        let is_behind = || {
+            let inner = self.inner.lock();
+            inner.log.iter().any(|(version, kind, ..)| *kind == Kind::Rules && *version > inner.rules_seen)
+        };
+        while is_behind() {
+            tokio::task::yield_now().await;
+        }
+    }
+
     /// Changes the rule object `name` as another writer, if that is still to be done.
     fn disturb_now(&self, name: &str) {
         let is_disturbed = {

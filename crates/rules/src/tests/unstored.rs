@@ -1,6 +1,6 @@
 //! Rule objects whose status can't be written.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::api_server::ApiServer;
 use super::is_out;
@@ -8,7 +8,11 @@ use super::leader::Leader;
 
 /// Creates the rule object `name` with a budget of 1 for the pods with the label of this name.
 fn rule(server: &ApiServer, name: &str) {
-    let rules = json!([{"name": "budget", "availablePolicy": {"maxUnavailableValue": 1}}]);
+    rule_for(server, name, 1);
+}
+
+fn rule_for(server: &ApiServer, name: &str, budget: u32) {
+    let rules = json!([{"name": "budget", "availablePolicy": {"maxUnavailableValue": budget}}]);
     server.rule(name, json!({"selector": {"matchLabels": {name: "yes"}}, "rules": rules}));
 }
 
@@ -53,6 +57,29 @@ async fn a_pod_that_waits_for_such_a_status_keeps_no_room_in_other_budgets() {
     server.finish("web-1");
     server.deny_status(None);
     leader.until("the first pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+/// A retry writes the status that failed before any other.
+#[tokio::test]
+async fn a_retry_of_such_a_status_takes_no_room_in_other_budgets() {
+    let server = ApiServer::new();
+    server.pods(2, 2);
+    [("web-0", "a"), ("web-1", "a"), ("web-1", "b")]
+        .iter()
+        .for_each(|(pod, set)| server.label(pod, set, "yes"));
+    [("a", 2), ("b", 1)].iter().for_each(|(name, budget)| rule_for(&server, name, *budget));
+    server.deny_status(Some("a"));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("the status is denied", |leader| leader.server.denials() > 0).await;
+    let before = server.denials();
+    server.begin("web-1");
+    leader.until("it is denied again", |leader| leader.server.denials() > before + 1).await;
+    let gave_room = |status: &Value| status["grants"].as_array().is_some_and(|grants| !grants.is_empty());
+    assert!(!server.status_writes().iter().any(gave_room), "{:?}", server.status_writes());
+    server.deny_status(None);
+    leader.until("the second pod goes", |leader| is_out(&leader.server, "web-1")).await;
     leader.end().await;
 }
 

@@ -31,6 +31,26 @@ async fn a_webhook_that_is_taken_from_a_rule_is_not_called_any_more() {
     leader.end().await;
 }
 
+/// The controller has read the object after a conflict, before the watch delivers its last two versions.
+#[tokio::test]
+async fn an_old_version_of_a_rule_does_not_end_the_calls_of_a_newer_one() {
+    let server = ApiServer::new();
+    server.pods(1, 1);
+    let check = json!({"requires": {"matchLabels": {"ready": "yes"}}});
+    server.rule("web", with("labelCheck", check.clone()));
+    let mut leader = Leader::start(&server, "one");
+    leader.until("the rule is stored", |leader| !leader.server.status_writes().is_empty()).await;
+    server.hold_watch(true);
+    server.annotate_rule("web", "note", "an older version");
+    server.rule("web", with("webhook", json!({"clientConfig": {"url": "https://127.0.0.1:1"}})));
+    server.begin("web-0");
+    leader.until("the webhook is called", |leader| leader.rules.context.webhooks.count() == 1).await;
+    server.hold_watch(false);
+    server.rules_followed().await;
+    assert_eq!(leader.rules.context.webhooks.count(), 1);
+    leader.end().await;
+}
+
 /// It has not refused. If the pod had to make its request again, another pod could get its room, and it would be
 /// written for nothing.
 #[tokio::test]

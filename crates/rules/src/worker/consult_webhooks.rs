@@ -6,7 +6,7 @@ use podward_api::pod_transition_rule::RuleState;
 use podward_core::rules::{CheckRequest, NoWebhookAnswers};
 
 use super::super::context::RuleContext;
-use super::super::state::ObservedPod;
+use super::super::state::{ObservedPod, RuleRecord};
 use super::snapshot::NamespaceSnapshot;
 
 /// Stores the known answers of webhooks in the cache, and has the webhooks called about the pods without an answer.
@@ -41,6 +41,10 @@ pub(super) fn consult_webhooks(
             }
             states.entry(record.set.name.clone()).or_default().extend(state);
         }
+        if record.webhook_rules().next().is_some() {
+            // The watch may have removed the object since the snapshot: then nobody else would end the calls.
+            end_unused_webhooks(context, namespace, &record.set.name);
+        }
     }
     let decided: HashSet<&String> = snapshot.records.iter().map(|record| &record.set.name).collect();
     if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
@@ -48,4 +52,16 @@ pub(super) fn consult_webhooks(
         rules.answers.extend(answers);
     }
     states
+}
+
+/// Ends the calls of webhooks that the object of this name does not have. The cache decides which it has.
+pub(super) fn end_unused_webhooks(context: &RuleContext, namespace: &str, name: &str) {
+    let (uid, rules) = {
+        let cache = context.cache.lock();
+        let record = cache.namespaces.get(namespace).and_then(|rules| rules.records.get(name));
+        let webhooks = record.into_iter().flat_map(RuleRecord::webhook_rules);
+        let rules: Vec<String> = webhooks.map(|rule| rule.name.clone()).collect();
+        (record.map(|record| record.uid.clone()).unwrap_or_default(), rules)
+    };
+    context.webhooks.retain(namespace, name, &uid, &rules);
 }

@@ -126,20 +126,38 @@ pub(super) async fn decide(
         let holder = is_current.then_some(context.holder.as_str());
         let next = compose_status(record, &grants, report, states, holder)?;
         let granted = grants.given_since(&record.grants);
-        Some(async move {
+        let write = async move {
             let written = status_write::write(&context.client, record, &next).await;
             if let StatusWrite::Stored(_) = written {
                 context.metrics.granted(granted);
             }
             (place, written)
-        })
+        };
+        Some((place, write))
     });
-    let writes: Vec<_> = writes.collect();
-    let writes: Vec<(usize, StatusWrite)> =
-        futures::stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await;
-    let (unstored, wrote) = observe_writes(context, &snapshot, namespace, writes).await;
+    // First those that failed before: if one fails again, its pods must not take room in the other rule sets.
+    let (retried, writes): (Vec<_>, Vec<_>) = writes.partition(|(place, _)| snapshot.retried.contains(place));
+    let (unstored, wrote_retried) =
+        observe_writes(context, &snapshot, namespace, all_written(retried).await).await;
+    if !unstored.is_empty() {
+        if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
+            rules.mark_changed(sets);
+        }
+        let wrote = wrote_retried;
+        return NamespaceDecision { error: catch_up_error, wrote, recheck_in: missing.recheck_in, listing };
+    }
+    let (unstored, wrote) = observe_writes(context, &snapshot, namespace, all_written(writes).await).await;
     publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers), &unstored);
+    let wrote = wrote || wrote_retried;
     NamespaceDecision { error: catch_up_error, wrote, recheck_in: missing.recheck_in, listing }
+}
+
+/// Carries out writes, and returns their results.
+async fn all_written<W: Future<Output = (usize, StatusWrite)>>(
+    writes: Vec<(usize, W)>,
+) -> Vec<(usize, StatusWrite)> {
+    let writes = writes.into_iter().map(|(_, write)| write);
+    futures::stream::iter(writes).buffer_unordered(MAX_CONCURRENT_WRITES).collect().await
 }
 
 /// Stores the results of writes in the cache. Returns the places of the rule sets whose decision is not stored, which

@@ -9,6 +9,7 @@ use kube::{Api, ResourceExt};
 use podward_kube_util::watched::WatchMetrics;
 
 use super::super::context::RuleContext;
+use super::consult_webhooks::end_unused_webhooks;
 use super::namespace_worker;
 use super::rule_objects::{WatchedRule, record_of};
 use super::rule_release::{is_terminating, release};
@@ -61,10 +62,9 @@ fn apply(context: &Arc<RuleContext>, object: WatchedRule) {
         return;
     }
     let record = record_of(object);
-    let namespace = record.set.namespace.clone();
-    let rules: Vec<String> = record.webhook_rules().map(|rule| rule.name.clone()).collect();
-    context.webhooks.retain(&namespace, &record.set.name, &record.uid, &rules);
+    let (namespace, name) = (record.set.namespace.clone(), record.set.name.clone());
     let is_new = context.cache.lock().put(record, &context.pods, true);
+    end_unused_webhooks(context, &namespace, &name);
     if is_new {
         context.spawn(namespace_worker::run(context.clone(), namespace));
     }
@@ -72,13 +72,13 @@ fn apply(context: &Arc<RuleContext>, object: WatchedRule) {
 
 fn remove(context: &RuleContext, namespace: &str, name: &str) {
     context.cache.lock().remove(namespace, name);
-    context.webhooks.retain(namespace, name, "", &[]);
+    end_unused_webhooks(context, namespace, name);
 }
 
 /// Removes the objects that are not in `listed`, a complete list.
 fn retain(context: &RuleContext, listed: &[(String, String)]) {
     let gone = context.cache.lock().retain(listed);
-    gone.iter().for_each(|(namespace, name)| context.webhooks.retain(namespace, name, "", &[]));
+    gone.iter().for_each(|(namespace, name)| end_unused_webhooks(context, namespace, name));
 }
 
 /// Decides about a namespace again when one of its owners wants another number of pods.

@@ -16,6 +16,8 @@ pub(super) struct NamespaceSnapshot {
     pub(super) records: Vec<RuleRecord>,
     /// The places in `records` of the rule sets whose status is not written now, because the last write failed.
     pub(super) held: HashSet<usize>,
+    /// The places in `records` of the rule sets whose status is written again, because the last write failed.
+    pub(super) retried: HashSet<usize>,
     /// The pods that the rule sets select.
     pub(super) pods: Vec<ObservedPod>,
     /// In the order of `pods`: the places in `records` of the rule sets that select the pod.
@@ -96,9 +98,12 @@ pub(super) fn snapshot_of(
         .filter(|(name, _)| sets.contains(*name))
         .map(|(name, record)| (name, record.clone()))
         .unzip();
-    let is_held = |record: &RuleRecord| rules.unstored.is_held(&record.set.name, &record.uid, now);
-    let held =
-        records.iter().enumerate().filter(|(_, record)| is_held(record)).map(|(place, _)| place).collect();
+    let places_where = |test: &dyn Fn(&RuleRecord) -> bool| {
+        records.iter().enumerate().filter(|(_, record)| test(record)).map(|(place, _)| place).collect()
+    };
+    let unstored = &rules.unstored;
+    let held = places_where(&|record| unstored.is_held(&record.set.name, &record.uid, now));
+    let retried = places_where(&|record| unstored.is_retried(&record.set.name, &record.uid, now));
     let places: HashMap<&String, usize> = names.into_iter().zip(0..).collect();
     let place = |name: &String| places.get(name).copied();
     let mut existing: HashMap<String, Vec<Arc<CachedPod>>> = HashMap::new();
@@ -136,6 +141,7 @@ pub(super) fn snapshot_of(
     Some(NamespaceSnapshot {
         records,
         held,
+        retried,
         pods,
         sets,
         others,
