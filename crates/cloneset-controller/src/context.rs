@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use kube::Client;
+use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
+use podward_api::CloneSet;
 use podward_api::clone_set::CloneSetStatus;
 use podward_core::cloneset::State;
 use podward_kube_util::Events;
@@ -56,6 +57,8 @@ pub(crate) struct Context {
 pub(crate) struct SetMemory {
     /// The status as it was written last, and when.
     pub(crate) status: Option<(CloneSetStatus, Instant)>,
+    /// The status that followed from the last plan. It may not be written yet.
+    pub(crate) latest_status: Option<CloneSetStatus>,
     /// The number of failures in a row.
     pub(crate) failures: u32,
     /// The last failure that was reported in an event.
@@ -78,6 +81,13 @@ impl Context {
     /// Returns the status of a set as it was written last, and when.
     pub(crate) fn written_status(&self, set: &str) -> Option<(CloneSetStatus, Instant)> {
         self.memory.lock().get(set)?.status.clone()
+    }
+
+    /// Returns the status of a set that followed from the last plan, or as the watch has delivered it. The watch may be
+    /// behind, and a status may not be written yet.
+    pub(crate) fn latest_status(&self, set: &CloneSet) -> CloneSetStatus {
+        let latest = self.remember(&set.uid().unwrap_or_default(), |memory| memory.latest_status.clone());
+        latest.or_else(|| set.status.clone()).unwrap_or_default()
     }
 
     /// Remembers the state that a pod of a set has from now on; `None` if it is gone. Returns since when it had the one

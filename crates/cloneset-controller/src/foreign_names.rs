@@ -24,6 +24,11 @@ impl ForeignNames {
         self.ids.retain(|id, since| free.contains(id) && now.duration_since(*since) < RETRY);
         free.retain(|id| !self.ids.contains_key(id));
     }
+
+    /// Returns the time after which the first of the names is tried again. `None` if there is none.
+    pub(crate) fn next_retry(&self, now: Instant) -> Option<Duration> {
+        self.ids.values().map(|since| RETRY.saturating_sub(now.duration_since(*since))).min()
+    }
 }
 
 #[cfg(test)]
@@ -34,13 +39,16 @@ mod tests {
     fn a_name_is_tried_again_after_some_minutes() {
         let now = Instant::now();
         let mut names = ForeignNames::default();
+        assert_eq!(names.next_retry(now), None);
         names.add("aaaaa", now);
+        names.add("bbbbb", now + RETRY / 2);
+        assert_eq!(names.next_retry(now + RETRY / 2), Some(RETRY / 2));
         let mut left = |after: Duration| {
-            let mut free = ["aaaaa", "bbbbb"].map(str::to_owned).into();
+            let mut free = ["aaaaa", "bbbbb", "ccccc"].map(str::to_owned).into();
             names.remove_from(&mut free, now + after);
             free.into_iter().collect::<Vec<_>>()
         };
-        assert_eq!(left(RETRY / 2), ["bbbbb"]);
-        assert_eq!(left(RETRY), ["aaaaa", "bbbbb"]);
+        assert_eq!(left(RETRY / 2), ["ccccc"]);
+        assert_eq!(left(RETRY), ["aaaaa", "ccccc"]);
     }
 }

@@ -72,13 +72,15 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         observed: &observed,
         spec: &spec,
     };
-    let Executed { changes, held, failed_scale, failed_update, waits } = work.carry_out(&found).await;
+    let Executed { changes, held, failed_scale, failed_update, waits, retry } = work.carry_out(&found).await;
 
     let (late, past_deadline) = overdue::report(&spec, &observed.seen);
     context.past_deadline(&uid, late);
     context.retain_pods(&uid, &pods);
     let before = status::stored(&context, &set);
     let update_revision = revisions.update.name_any();
+    // A step that another writer has overtaken is repeated at once.
+    let is_problem = |error: &&SetError| !error.is_outdated();
     let report = Report {
         spec: &spec,
         counts: count(&spec, &observed.seen),
@@ -87,17 +89,20 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         collisions: revisions.collisions,
         failed_scale: failed_scale
             .as_ref()
-            .or(cleaned.as_ref().err().filter(|error| !error.is_outdated()))
+            .filter(is_problem)
+            .or(cleaned.as_ref().err().filter(is_problem))
             .map(ToString::to_string),
         waits,
         failed_update: failed_update
             .as_ref()
+            .filter(is_problem)
             .map(ToString::to_string)
             .or_else(|| not_in_place(&spec, &found, &observed.seen))
             .or_else(|| troubled(&observed)),
         past_deadline,
     };
     let (wanted, progress_wake) = status::status(&set, &before, report, now);
+    context.remember(&uid, |memory| memory.latest_status = Some(wanted.clone()));
     let status_wait = status::write(&context, &set, &before, wanted).await?;
     if let Some(error) = failed_scale.or(failed_update) {
         return Err(error);
@@ -109,7 +114,7 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     let again = (changes > 0).then_some(Duration::ZERO).or(held.then_some(HELD_DELAY));
     let wake = observed.pods.iter().filter_map(|pod| pod.wake).chain(progress_wake).min();
     let wake = wake.map(|at| at.duration_since(now).unsigned_abs());
-    let next = [again, status_wait, wake].into_iter().flatten().min();
+    let next = [again, status_wait, wake, retry].into_iter().flatten().min();
     Ok(next.map_or_else(Action::await_change, Action::requeue))
 }
 

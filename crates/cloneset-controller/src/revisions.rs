@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use podward_api::CloneSet;
+use podward_api::clone_set::CloneSetStatus;
 use podward_core::cloneset::keys;
 use serde_json::Value;
 
@@ -45,7 +46,8 @@ pub(crate) async fn revisions(
 ) -> Result<Revisions, SetError> {
     let object = format!("{}/{}", owner.namespace, owner.name);
     let api: Api<ControllerRevision> = Api::namespaced(context.client.clone(), &owner.namespace);
-    let known = set.status.as_ref().and_then(|status| status.collision_count).unwrap_or_default();
+    let status = context.latest_status(set);
+    let known = status.collision_count.unwrap_or_default();
     let mut collisions = u32::try_from(known).unwrap_or_default();
     let update = loop {
         let stored = context.revisions.of(&owner.uid);
@@ -93,11 +95,31 @@ pub(crate) async fn revisions(
         problem: format!("ControllerRevision {update} was deleted"),
     };
     let update = find(&update).ok_or_else(missing)?;
-    let stored = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
-    let before = stored.and_then(find).or_else(|| of_pods(&all, &update, &context.pods.of(&owner.uid)));
+    let pods = context.pods.of(&owner.uid);
+    let before = of_status(set, &status, &update, &pods).and_then(find);
+    let before = before.or_else(|| of_pods(&all, &update, &pods));
     let before = before.and_then(|revision| Some((revision.name_any(), template_of(&revision)?)));
     let current = before.unwrap_or_else(|| (update.name_any(), set.spec.template.clone()));
     Ok(Revisions { all, update, current, collisions })
+}
+
+/// Returns the name of the revision that pods had before `update`, as the status says.
+fn of_status<'a>(
+    set: &CloneSet,
+    status: &'a CloneSetStatus,
+    update: &ControllerRevision,
+    pods: &[Arc<Pod>],
+) -> Option<&'a str> {
+    let labels = pods.iter().filter(|pod| is_active(pod));
+    let labels: Vec<&String> = labels.filter_map(|pod| pod.labels().get(keys::REVISION_HASH)).collect();
+    let has = |name: &str| labels.iter().any(|label| is_same_revision(label, name));
+    let (current, last) = (status.current_revision.as_deref(), status.update_revision.as_deref());
+    let is_for_all = status.expected_updated_replicas >= status.replicas
+        && status.expected_updated_replicas >= set.spec.replicas;
+    // The last update was one of all pods. It has ended, and the controller ended before the status said so.
+    let has_ended = |last: &&str| has(last) && !current.is_some_and(has);
+    let last = last.filter(|last| is_for_all && !is_same_revision(last, &update.name_any()));
+    last.filter(has_ended).or(current)
 }
 
 /// Returns the newest revision that a pod has, but for `update`: the status may be lost, and a set that takes over pods has

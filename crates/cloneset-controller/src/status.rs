@@ -49,11 +49,11 @@ pub(crate) fn status(
     let all_updated = counts.updated == counts.replicas && counts.replicas == spec.replicas;
     let current = if all_updated { report.update_revision } else { report.current_revision };
     let mut conditions = before.conditions.clone();
-    let scale_reason = if failed_scale.is_some() { "Failed" } else { "Waits" };
+    let scale_reason = if failed_scale.is_some() { "Failed" } else { CloneSetCondition::WAITS };
     let problems = [
         (CloneSetCondition::FAILED_SCALE, scale_reason, failed_scale.or(waits)),
         (CloneSetCondition::FAILED_UPDATE, "Failed", failed_update),
-        (CloneSetCondition::HOOK_PAST_DEADLINE, "Waits", past_deadline),
+        (CloneSetCondition::HOOK_PAST_DEADLINE, CloneSetCondition::WAITS, past_deadline),
     ];
     for (kind, reason, problem) in problems {
         set_problem(&mut conditions, kind, reason, problem, now);

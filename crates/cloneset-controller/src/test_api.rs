@@ -139,7 +139,9 @@ impl ApiServer {
         tokio::time::sleep(latency).await;
         let mut inner = self.inner.lock();
         inner.requests.push((head.method.clone(), path.clone(), body.clone()));
-        let last = path.rsplit('/').next().unwrap_or_default();
+        // Subresources are parts of the object.
+        let of_object = path.strip_suffix("/status").or(path.strip_suffix("/resize")).unwrap_or(&path);
+        let last = of_object.rsplit('/').next().unwrap_or_default();
         let name = body["metadata"]["name"].as_str().unwrap_or(last).to_owned();
         if let Some((method, resource, code, text)) = &inner.refused
             && *method == head.method
@@ -161,7 +163,7 @@ impl ApiServer {
             return response(200, &json!({"kind": "List", "metadata": {}, "items": items}));
         }
         let is_new_pod = head.method == Method::POST && last == "pods";
-        let place = if head.method == Method::POST { format!("{path}/{name}") } else { path };
+        let place = if head.method == Method::POST { format!("{path}/{name}") } else { of_object.to_owned() };
         if is_new_pod && inner.objects.contains_key(&place) {
             let reason = "AlreadyExists";
             let body = json!({"kind": "Status", "status": "Failure", "reason": reason, "code": 409, "message": name});

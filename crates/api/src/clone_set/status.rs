@@ -84,6 +84,8 @@ impl CloneSetCondition {
     pub const INVALID: &str = "Invalid";
     /// The reason of `FailedUpdate`: a request failed that is needed before anything can be done for the set.
     pub const NOT_RECONCILED: &str = "NotReconciled";
+    /// The reason of `FailedScale` and `HookPastDeadline`: pods wait, and nothing has failed.
+    pub const WAITS: &str = "Waits";
     /// The update makes progress.
     pub const PROGRESSING: &str = "Progressing";
 

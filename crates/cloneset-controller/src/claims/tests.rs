@@ -217,6 +217,14 @@ async fn a_new_pod_waits_for_claims_when_the_name_of_others_is_taken() {
         reconcile(with_claims(1, true), Arc::clone(&context)).await.unwrap();
     }
     assert_eq!((created(&server), context.claims.of(SET).len()), (vec!["web-aaaaa".to_owned()], 2));
+    // No write of the status is left.
+    context.remember(SET, |memory| memory.status = None);
+    reconcile(with_claims(1, true), Arc::clone(&context)).await.unwrap();
+    let (status, _) = context.written_status(SET).unwrap();
+    let mut set = CloneSet::clone(&with_claims(1, true));
+    set.status = Some(status);
+    let next = reconcile(Arc::new(set), Arc::clone(&context)).await.unwrap();
+    assert_ne!(next, Action::await_change(), "no event says that the name is free");
 }
 
 /// Somebody has changed the label with its identity.

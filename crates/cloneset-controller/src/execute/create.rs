@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -57,6 +57,9 @@ pub(super) struct Created {
     pub(super) error: Option<SetError>,
     /// What pods wait for that are not created yet.
     pub(super) waits: Option<String>,
+    /// The time after which names that pods of others have are tried again, if pods wait. No event says that one is
+    /// free.
+    pub(super) retry: Option<Duration>,
 }
 
 /// Creates pods, but not more than [`MAX_CREATIONS`]. Those that get the claims of pods that end wait until these are gone.
@@ -104,9 +107,12 @@ pub(super) async fn create(
             Err(error) => failed = failed.or(Some(error)),
         }
     }
+    let retry = waits
+        .as_ref()
+        .and_then(|_| context.remember(&owner.uid, |memory| memory.foreign_names.next_retry(now)));
     let current = usize::try_from(count.current).unwrap_or(usize::MAX);
     let created = create_all(context, new, current, found.ids).await;
-    Created { deleted, error: created.error.or(failed), waits, ..created }
+    Created { deleted, error: created.error.or(failed), waits, retry, ..created }
 }
 
 /// Deletes a pod that has ended. Its claims stay.

@@ -1,6 +1,7 @@
 //! Carries out a plan: creations and steps of pods at the same time.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::StreamExt;
 use jiff::Timestamp;
@@ -48,6 +49,8 @@ pub(crate) struct Executed {
     pub(crate) failed_update: Option<SetError>,
     /// What pods wait for that are not created yet.
     pub(crate) waits: Option<String>,
+    /// The time after which names that pods of others have are tried again, if pods wait.
+    pub(crate) retry: Option<Duration>,
 }
 
 impl PlanWork<'_> {
@@ -75,7 +78,7 @@ impl PlanWork<'_> {
         reports.limited(found.creations_held);
         executed.changes += created.count + created.taken + created.deleted;
         executed.failed_scale = created.error.or(executed.failed_scale);
-        executed.waits = created.waits;
+        (executed.waits, executed.retry) = (created.waits, created.retry);
         executed
     }
 

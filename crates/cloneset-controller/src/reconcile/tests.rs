@@ -1,6 +1,7 @@
 //! Reconciliations against a stand-in API server.
 
 use http::Method;
+use podward_api::clone_set::CloneSetStatus;
 use podward_core::cloneset::keys;
 use podward_runtime::progress::Progress;
 use prometheus_client::encoding::text::encode;
@@ -136,17 +137,108 @@ async fn pods_of_the_partition_get_the_revision_of_others() {
     let context = server.context(Progress::default());
     reconcile(Arc::new(set(json!({"replicas": 2}))), Arc::clone(&context)).await.unwrap();
     context.forget(SET);
-    let template = json!({
-        "metadata": {"labels": {"app": "web"}},
-        "spec": {"containers": [{"name": "main", "image": "web:2"}]},
-    });
-    let update = json!({"replicas": 3, "updateStrategy": {"partition": 3}, "template": template});
+    let update = json!({"replicas": 3, "updateStrategy": {"partition": 3}, "template": template("web:2")});
     reconcile(Arc::new(set(update)), Arc::clone(&context)).await.unwrap();
-    let images: Vec<_> =
-        server.created("pods").iter().map(|pod| pod["spec"]["containers"][0]["image"].clone()).collect();
-    assert_eq!(images, ["web:1"; 3]);
+    assert_eq!(images(&server), ["web:1"; 3]);
     let (status, _) = context.written_status(SET).unwrap();
     assert_ne!(status.current_revision, status.update_revision);
+}
+
+/// The watch delivers what has changed, and the step is repeated.
+#[tokio::test]
+async fn a_write_that_another_writer_has_overtaken_is_no_problem() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({}))), Arc::clone(&context)).await.unwrap();
+    let change = json!({"template": template("web:2"), "updateStrategy": {"type": "InPlaceIfPossible"}});
+    let steps = [
+        (Method::PATCH, change, CloneSetCondition::FAILED_UPDATE),
+        (Method::DELETE, json!({"replicas": 0}), CloneSetCondition::FAILED_SCALE),
+    ];
+    for (method, change, kind) in steps {
+        server.refuse_with(409, method, "pods", "the object has been modified");
+        wait_for_interval(&context);
+        let error = reconcile(Arc::new(set(change)), Arc::clone(&context)).await.unwrap_err();
+        assert!(error.is_outdated(), "{error}");
+        assert_eq!(condition(&context, kind), None);
+    }
+}
+
+/// Returns a template with this image.
+fn template(image: &str) -> serde_json::Value {
+    json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}})
+}
+
+/// Returns the images of the pods in the order of their creation.
+fn images(server: &ApiServer) -> Vec<String> {
+    let image = |pod: &serde_json::Value| pod["spec"]["containers"][0]["image"].as_str().unwrap().to_owned();
+    server.created("pods").iter().map(image).collect()
+}
+
+/// Returns the status with the first revision, after the pods were changed in place to `web:2`. `is_written`: the last
+/// status says so.
+async fn updated(server: &ApiServer, replicas: u32, is_written: bool) -> (Arc<Context>, CloneSetStatus) {
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({"replicas": replicas}))), Arc::clone(&context)).await.unwrap();
+    let (first, _) = context.written_status(SET).unwrap();
+    let strategy = json!({"type": "InPlaceIfPossible", "maxUnavailable": "100%"});
+    let change = json!({"replicas": replicas, "template": template("web:2"), "updateStrategy": strategy});
+    let second = Arc::new(set(change));
+    for _ in 0..3 {
+        if is_written {
+            wait_for_interval(&context);
+        }
+        reconcile(Arc::clone(&second), Arc::clone(&context)).await.unwrap();
+    }
+    let (last, _) = context.written_status(SET).unwrap();
+    assert_eq!(last.current_revision != first.current_revision, is_written);
+    (context, first)
+}
+
+/// Returns the set whose first two pods keep their image, with a status.
+fn with_partition(status: CloneSetStatus) -> Arc<CloneSet> {
+    let change = json!({"template": template("web:3"), "updateStrategy": {"partition": 2}, "replicas": 2});
+    let mut set = set(change);
+    set.status = Some(status);
+    Arc::new(set)
+}
+
+/// The event with the next template has the status of an earlier time.
+#[tokio::test]
+async fn pods_of_the_partition_do_not_get_an_older_revision() {
+    for is_written in [true, false] {
+        let server = ApiServer::default();
+        let (context, first) = updated(&server, 1, is_written).await;
+        for _ in 0..2 {
+            wait_for_interval(&context);
+            reconcile(with_partition(first.clone()), Arc::clone(&context)).await.unwrap();
+        }
+        assert_eq!(images(&server), ["web:1", "web:2"], "the status was written: {is_written}");
+        let (status, _) = context.written_status(SET).unwrap();
+        assert_ne!(status.current_revision, first.current_revision);
+    }
+}
+
+/// The controller ended when all pods had the second revision, before it wrote that. Another writer deletes a pod.
+#[tokio::test]
+async fn a_rollout_whose_end_was_not_written_is_known_after_a_restart() {
+    // If it was an update of some pods only, the others had the first revision.
+    for (expected, image) in [(2, "web:2"), (1, "web:1")] {
+        let server = ApiServer::default();
+        let (context, first) = updated(&server, 2, true).await;
+        let (last, _) = context.written_status(SET).unwrap();
+        context.forget(SET);
+        context.pods.removed(&context.pods.of(SET)[0]);
+        let status = CloneSetStatus {
+            current_revision: first.current_revision.clone(),
+            expected_updated_replicas: expected,
+            ..last
+        };
+        for _ in 0..2 {
+            reconcile(with_partition(status.clone()), Arc::clone(&context)).await.unwrap();
+        }
+        assert_eq!(images(&server), ["web:1", "web:1", image], "{expected} pods should be updated");
+    }
 }
 
 #[tokio::test]

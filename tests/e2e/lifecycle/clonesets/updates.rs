@@ -112,6 +112,8 @@ async fn reverted(fixture: Arc<Fixture>) -> Result<()> {
     fixture.feed().until(&pod.name_any(), "it is marked not Ready", is_marked).await?;
     set.update(&fixture.images().v1).await?;
     set.until_done(1).await?;
+    // The watch of pods may be behind, and still show the state of the first update.
+    set.until_states(&["Normal"]).await?;
 
     set.update(&fixture.images().v2).await?;
     let waiting = set.until_states(&["PreparingUpdate"]).await?.remove(0);

@@ -43,6 +43,10 @@ pub(super) fn causes(set: &CloneSet, pods: &[DynamicObject]) -> Vec<Cause> {
         // It holds failed deletes too.
         let other = failed.message.strip_prefix("could not ").filter(|rest| !rest.starts_with("create "));
         let cause = match other {
+            _ if failed.reason == CloneSetCondition::WAITS => {
+                let what = format!("a new pod waits: {}", failed.message);
+                Cause::new(Case::Rollout, object.clone(), what).next(describe.clone())
+            }
             Some(rest) => {
                 Cause::new(Case::Other, object.clone(), format!("cannot {rest}")).next(describe.clone())
             }
@@ -253,5 +257,16 @@ mod tests {
         assert_eq!(handed[0].1, "cannot make a pod the owner of PersistentVolumeClaim data-web-x: no");
         let created = refused("could not create pod shop/web-x: something else");
         assert_eq!(created[0].0, Case::CreationFailed);
+    }
+
+    #[test]
+    fn a_new_pod_that_waits_is_not_told_as_a_refused_creation() {
+        let message = "pod web-x is terminating; the pod that replaces it is created when it is gone";
+        let waits = json!({"type": "FailedScale", "status": "True", "reason": "Waits", "message": message});
+        let set = set(&json!({}), &json!({"replicas": 2, "conditions": [waits]}));
+        let found = causes(&set, &[]);
+        let expected = (Case::Rollout, format!("a new pod waits: {message}"));
+        assert_eq!((found[0].case, found[0].what.clone()), expected);
+        assert_eq!(found[0].next, "kubectl -n shop describe cloneset web");
     }
 }
