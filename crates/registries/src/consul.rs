@@ -281,8 +281,12 @@ impl Registry for Consul {
         Ok(entries.0.into_iter().map(|entry| self.instance(entry)).collect())
     }
 
-    async fn write_while(&self, changes: &[Change], _: MayChange<'_>) -> Vec<Result<(), RegistryError>> {
-        self.write_all(changes).await
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
+        self.write_all(changes, may_change).await
     }
 
     async fn changed(&self, address: usize, _: &[ServiceKey]) -> Result<(), RegistryError> {

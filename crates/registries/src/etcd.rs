@@ -27,10 +27,11 @@ use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::DialConnector;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::limits::{Exceeded, Instances, LargeReads, MAX_INSTANCES};
+use crate::listed::{Listed, Unreadable, owner_in, shown};
 use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::calls::{CallKind, EtcdServer, EtcdUser, MAX_MESSAGE};
-use self::format::Format;
+use self::format::{Format, PodKey};
 use self::lease::Lease;
 use self::proto::watch_client::WatchClient;
 use self::proto::{KeyValue, WatchCreateRequest, WatchRequest, WatchResponse, watch_request::RequestUnion};
@@ -117,11 +118,19 @@ impl Etcd {
         at_address(&self.servers, index, "call etcd")
     }
 
-    /// Returns whether a key of a service that stores no readable instance may be that of a pod of Podward.
-    fn may_be_ours(&self, service: &ServiceKey, pair: &KeyValue) -> bool {
+    /// Returns the entry of a key that stores no readable instance, if it may be that of a pod.
+    fn unreadable(
+        &self,
+        address: usize,
+        doing: &str,
+        service: &ServiceKey,
+        pair: &KeyValue,
+    ) -> Option<Unreadable> {
         let path = self.format.path(Some(service));
-        let rest = std::str::from_utf8(&pair.key).ok().and_then(|key| key.strip_prefix(&path));
-        rest.is_some_and(|rest| self.format.may_be_ours(rest))
+        let rest = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
+        let PodKey { id, host, port } = self.format.pod_key(rest)?;
+        let error = self.not_readable(address, doing, &pair.key);
+        Some(Unreadable { id, host, port, owner: owner_in(&pair.value), error })
     }
 
     /// Returns the instance that a key of a service stores.
@@ -133,13 +142,13 @@ impl Etcd {
     }
 
     /// Returns the error of a key that may be that of a pod, and whose value nobody understands.
-    fn unreadable(&self, address: usize, doing: &str, key: &[u8]) -> RegistryError {
-        let key = String::from_utf8_lossy(key);
+    fn not_readable(&self, address: usize, doing: &str, key: &[u8]) -> RegistryError {
+        let key = shown(&String::from_utf8_lossy(key));
         RegistryError {
             doing: doing.to_owned(),
             address: self.addresses.get(address).cloned().unwrap_or_default(),
             reason: format!(
-                "the value of key {key:?} is not an instance that Podward can read, so it is not known whether the pod is \
+                "the value of key {key} is not an instance that Podward can read, so it is not known whether the pod is \
                  registered; correct or delete the key"
             ),
             kind: RegistryErrorKind::Invalid,
@@ -238,9 +247,13 @@ impl Registry for Etcd {
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        self.listed(address, service).await?.complete()
+    }
+
+    async fn listed(&self, address: usize, service: &ServiceKey) -> Result<Listed, RegistryError> {
         let path = self.format.path(Some(service));
         let doing = format!("read the instances of service {}", service.name);
-        let (mut found, mut keys, mut unreadable) = (Instances::default(), 0, None);
+        let (mut found, mut keys, mut unreadable) = (Instances::default(), 0, Vec::new());
         let visit = |pair: KeyValue| {
             keys += 1;
             // Also those that are no instances.
@@ -248,21 +261,13 @@ impl Registry for Etcd {
                 return Err(Exceeded::Names);
             }
             match self.instance_of(service, &pair) {
-                Some(instance) => return found.push(instance),
-                None if self.may_be_ours(service, &pair) => unreadable = Some(pair.key),
-                None => {}
+                Some(instance) => found.push(instance)?,
+                None => unreadable.extend(self.unreadable(address, &doing, service, &pair)),
             }
             Ok(())
         };
         self.read(address, &path, false, &doing, visit).await?;
-        match unreadable {
-            None => Ok(found.into_vec()),
-            Some(key) => Err(self.unreadable(address, &doing, &key)),
-        }
-    }
-
-    fn reads_single(&self) -> bool {
-        !self.format.may_move()
+        Ok(Listed { instances: found.into_vec(), unreadable })
     }
 
     async fn instance(
@@ -272,21 +277,28 @@ impl Registry for Etcd {
         wanted: &Instance,
     ) -> Result<Option<Instance>, RegistryError> {
         if self.format.may_move() {
-            let listed = self.instances(address, service).await?;
-            return Ok(listed.into_iter().find(|found| found.id == wanted.id));
+            let Listed { instances, unreadable } = self.listed(address, service).await?;
+            return match unreadable.into_iter().find(|entry| entry.id == wanted.id) {
+                Some(entry) => Err(entry.error),
+                None => Ok(instances.into_iter().find(|found| found.id == wanted.id)),
+            };
         }
         let doing = format!("read {}:{} of service {}", wanted.host, wanted.port, service.name);
         // Without a key it cannot be stored.
         let Ok(key) = self.format.key(service, wanted) else { return Ok(None) };
         let Some(pair) = self.read_key(address, key, &doing).await? else { return Ok(None) };
         match self.instance_of(service, &pair) {
-            None => Err(self.unreadable(address, &doing, &pair.key)),
+            None => Err(self.not_readable(address, &doing, &pair.key)),
             found => Ok(found),
         }
     }
 
-    async fn write_while(&self, changes: &[Change], _: MayChange<'_>) -> Vec<Result<(), RegistryError>> {
-        self.write_all(changes).await
+    async fn write_while(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
+        self.write_all(changes, may_change).await
     }
 
     async fn renew_while(

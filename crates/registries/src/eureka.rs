@@ -31,7 +31,7 @@ use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::wire::{
     AllApplications, DataCenter, Lease, OUT_OF_SERVICE, OneApplication, OneInstance, RegisteredInstance,
-    RegisteredPort, Registration, StoredInstance, StoredPort,
+    RegisteredPort, Registration, StoredInstance, StoredPort, UNKNOWN, UP,
 };
 
 /// The number of calls at the same time. Eureka has no calls for several instances.
@@ -203,7 +203,11 @@ impl Eureka {
                 ((Method::POST, format!("apps/{}", escaped(&service.name))), body, false)
             }
             Change::SetInService(..) if instance.in_service => {
-                ((Method::DELETE, format!("{path}/status?value=UP")), Vec::new(), false)
+                let stored = self.stored(&path, &doing).await?;
+                // The heartbeats of the application are refused then, so that it registers its status.
+                let was_not_ready = stored.is_some_and(|stored| stored.is_not_ready());
+                let status = if was_not_ready { UNKNOWN } else { UP };
+                ((Method::DELETE, format!("{path}/status?value={status}")), Vec::new(), false)
             }
             Change::SetInService(..) => {
                 ((Method::PUT, format!("{path}/status?value={OUT_OF_SERVICE}")), Vec::new(), false)
@@ -211,7 +215,7 @@ impl Eureka {
             Change::Deregister(..) => ((Method::DELETE, path.clone()), Vec::new(), true),
         };
         if !matches!(change, Change::SetInService(..)) {
-            let present = self.present(&path, &doing).await?;
+            let present = self.stored(&path, &doing).await?.and_then(instance_of);
             if present.is_some_and(|present| present.owner() != instance.owner()) {
                 let reason = "somebody else has registered an instance with its id";
                 return Err(refused(RegistryErrorKind::Conflict, reason));
@@ -232,11 +236,11 @@ impl Eureka {
         }
     }
 
-    /// Returns the instance as the first address shows it that is reachable.
-    async fn present(&self, path: &str, doing: &str) -> Result<Option<Instance>, RegistryError> {
+    /// Returns what the first address has stored that is reachable.
+    async fn stored(&self, path: &str, doing: &str) -> Result<Option<StoredInstance>, RegistryError> {
         let Answer { response, address } = self.send((Method::GET, path), Bytes::new(), doing).await?;
         match response.status {
-            StatusCode::OK => Ok(instance(response.one::<OneInstance>(doing, address)?.instance)),
+            StatusCode::OK => Ok(Some(response.one::<OneInstance>(doing, address)?.instance)),
             StatusCode::NOT_FOUND => Ok(None),
             _ => Err(response.failure(doing, address)),
         }
@@ -254,7 +258,7 @@ impl Eureka {
             ip_addr: &instance.host,
             vip_address: &service.name,
             secure_vip_address: &service.name,
-            status: if instance.in_service { "UP" } else { OUT_OF_SERVICE },
+            status: if instance.in_service { UP } else { OUT_OF_SERVICE },
             port: RegisteredPort { number: instance.port, enabled: "true" },
             data_center_info: DataCenter {
                 class: "com.netflix.appinfo.InstanceInfo$DefaultDataCenterInfo",
@@ -297,8 +301,8 @@ fn failed(doing: &str, address: &str, reason: String) -> RegistryError {
 }
 
 /// Returns an instance. `None` if it has no port that is enabled, so that nobody can call it.
-fn instance(stored: StoredInstance) -> Option<Instance> {
-    let (in_service, is_held_out) = (stored.status == "UP", stored.is_held_out());
+fn instance_of(stored: StoredInstance) -> Option<Instance> {
+    let (in_service, is_held_out) = (stored.status == UP, stored.is_held_out());
     let port = stored.port.as_ref().and_then(StoredPort::get);
     let port = port.or_else(|| stored.secure_port.as_ref().and_then(StoredPort::get))?;
     let mut metadata = stored.metadata.0;
@@ -362,7 +366,7 @@ impl Registry for Eureka {
             return Ok(Vec::new());
         };
         let found: OneApplication = response.json(&doing, address)?;
-        Ok(found.application.instance.0.into_iter().filter_map(instance).collect())
+        Ok(found.application.instance.0.into_iter().filter_map(instance_of).collect())
     }
 
     async fn instance(
@@ -374,7 +378,7 @@ impl Registry for Eureka {
         let doing = format!("read {}:{} of service {}", wanted.host, wanted.port, service.name);
         let answer = self.get(address, &instance_path(service, wanted), &doing).await?;
         let Some(Answer { response, address }) = answer else { return Ok(None) };
-        Ok(instance(response.one::<OneInstance>(&doing, address)?.instance))
+        Ok(instance_of(response.one::<OneInstance>(&doing, address)?.instance))
     }
 
     async fn write_while(

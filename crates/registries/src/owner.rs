@@ -50,11 +50,13 @@ impl Owner {
         format!("{namespace}.{pod}.{uid}.{port}")
     }
 
-    /// Returns whether an id has the form of [`instance_id`](Self::instance_id).
-    pub(crate) fn may_have_id(id: &str) -> bool {
+    /// Returns the namespace and the UID of the pod in an id with the form of [`instance_id`](Self::instance_id). `None` if it
+    /// has another form.
+    pub fn pod_in_id(id: &str) -> Option<(&str, &str)> {
         let mut parts = id.rsplit('.');
-        let (port, uid) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-        port.parse::<u16>().is_ok() && uid.len() == UID_LENGTH && parts.count() >= 2
+        let (port, uid) = (parts.next()?, parts.next()?);
+        let has_form = port.parse::<u16>().is_ok() && uid.len() == UID_LENGTH && parts.count() >= 2;
+        has_form.then(|| (id.split('.').next().unwrap_or_default(), uid))
     }
 
     /// Returns whether both are marks of one binding.
@@ -104,9 +106,9 @@ mod tests {
             uid: "0f1c7a52-6d0e-4d5c-9a53-1f6a1f0c9c11".to_owned(),
         };
         let id = owner.instance_id(8080);
-        assert!(Owner::may_have_id(&id));
+        assert_eq!(Owner::pod_in_id(&id), Some(("shop", &*owner.uid)));
         for other in ["", "config", "10.0.0.9", "10.0.0.9:80", &owner.uid, &id[5..], &format!("{id}x")] {
-            assert_eq!(Owner::may_have_id(other), other == &id[5..], "{other}");
+            assert_eq!(Owner::pod_in_id(other).is_some(), other == &id[5..], "{other}");
         }
     }
 }

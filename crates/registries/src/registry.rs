@@ -7,6 +7,7 @@ use async_trait::async_trait;
 
 use crate::error::RegistryError;
 use crate::instance::{Instance, ServiceKey};
+use crate::listed::Listed;
 
 /// A change of one instance. Each is idempotent: the same change again succeeds and changes nothing.
 #[derive(Clone, Debug, PartialEq)]
@@ -117,19 +118,22 @@ pub trait Registry: fmt::Debug + Send + Sync {
     /// that does not exist has none.
     ///
     /// # Errors
-    /// Fails if the address cannot be read.
+    /// Fails if the address, or an entry that may be an instance, cannot be read.
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError>;
+
+    /// As [`instances`](Self::instances), where entries that cannot be read hide no other ones.
+    ///
+    /// # Errors
+    /// Fails if the address cannot be read.
+    async fn listed(&self, address: usize, service: &ServiceKey) -> Result<Listed, RegistryError> {
+        let instances = self.instances(address, service).await?;
+        Ok(Listed { instances, unreadable: Vec::new() })
+    }
 
     /// Returns how long after a change of an instance [`Registry::instance`] answers about it: before, the registry may show it
     /// as it was.
     fn read_lag(&self) -> Duration {
         Duration::ZERO
-    }
-
-    /// Returns true if [`Registry::instance`] reads nothing of the other instances of the service, so that it does not fail
-    /// because one of them cannot be read.
-    fn reads_single(&self) -> bool {
-        false
     }
 
     /// Returns true if [`Registry::read_many`] needs fewer calls than [`Registry::instance`] for each instance.
@@ -179,8 +183,8 @@ pub trait Registry: fmt::Debug + Send + Sync {
     }
 
     /// Makes up to [`Capabilities::batch`] changes, and returns the result of each, in their order. Some may succeed while
-    /// others fail. Asks `may_change` before each change that is a call of its own, because a batch may take long; it is not
-    /// asked where all changes are one call.
+    /// others fail. Asks `may_change` before each change that is a call of its own, because a batch may take long. Where all
+    /// changes are one call, it is asked only about those that are sent again.
     async fn write_while(
         &self,
         changes: &[Change],

@@ -36,6 +36,7 @@ use crate::connection::{Connection, Credentials};
 use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::instance::{Instance, ServiceKey};
 use crate::limits::LargeReads;
+use crate::listed::Listed;
 use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::applications::Applications;
@@ -269,10 +270,6 @@ impl Registry for ZooKeeper {
         &self.addresses
     }
 
-    fn reads_single(&self) -> bool {
-        matches!(self.layout, Layout::Applications(_))
-    }
-
     async fn services(&self, address: usize, _: &str) -> Result<Vec<ServiceKey>, RegistryError> {
         let base = self.layout.base();
         let doing = format!("list the services below {base}/");
@@ -282,11 +279,18 @@ impl Registry for ZooKeeper {
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        self.listed(address, service).await?.complete()
+    }
+
+    async fn listed(&self, address: usize, service: &ServiceKey) -> Result<Listed, RegistryError> {
         let doing = format!("read the instances of service {}", service.name);
         let calls = self.calls(address, &doing)?;
         match &self.layout {
-            Layout::Applications(layout) => layout.instances(&calls, service).await,
-            Layout::Interfaces(layout) => layout.instances(&calls, service).await,
+            Layout::Applications(layout) => layout.listed(&calls, service).await,
+            Layout::Interfaces(layout) => {
+                let instances = layout.instances(&calls, service).await?;
+                Ok(Listed { instances, unreadable: Vec::new() })
+            }
         }
     }
 

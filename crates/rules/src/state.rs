@@ -15,6 +15,8 @@ mod unstored_statuses;
 mod webhook_states;
 
 #[cfg(test)]
+pub(crate) use changed_sets::ChangedSets;
+#[cfg(test)]
 pub(crate) use gone_owners::GoneOwners;
 pub(crate) use gone_owners::{GoneOwner, OWNER_RECHECK_DELAY};
 pub(crate) use namespace_rules::{KnownAnswer, KnownAnswers, NamespaceRules};

@@ -4,6 +4,7 @@ mod consult_webhooks;
 mod decision;
 mod missing_replicas;
 mod namespace_worker;
+mod outside_lists;
 mod outside_pods;
 mod owner_replicas;
 mod pod_catch_up;
@@ -19,6 +20,8 @@ mod status_write;
 mod terminating_rules;
 
 pub(crate) use outside_pods::OutsidePods;
+#[cfg(test)]
+pub(crate) use outside_pods::OwnerToList;
 pub(crate) use owner_replicas::OwnerReplicas;
 pub(crate) use read_barrier::ReadBarrier;
 pub(crate) use rule_lookup::rules_are_known;

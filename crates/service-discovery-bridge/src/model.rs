@@ -32,7 +32,7 @@ pub(crate) use evidence::{CacheWaits, ShownAt, ShownPod, StaleList, Verdict, ver
 pub(crate) use kruise::{KruiseWorkload, Lifecycle};
 pub(crate) use kruise_objects::{AdvancedStatefulSetObject, CloneSetObject};
 pub(crate) use members::keeper_of;
-pub(crate) use orphans::{Orphan, OrphanState, found_again, marked_uid};
+pub(crate) use orphans::{Orphan, OrphanState, Suspect, Whose, found_again, marked_uid};
 pub(crate) use presence::{Presence, presence};
 pub(crate) use removal_limit::RemovalLimit;
 pub(crate) use slots::{EXPIRY, Slot, SlotStep, SlotTable};

@@ -9,7 +9,7 @@ use crate::error::{RegistryError, RegistryErrorKind};
 use crate::http_client::{HttpResponse, escaped};
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::owner::Owner;
-use crate::registry::Change;
+use crate::registry::{Change, MayChange};
 
 use super::wire::{
     CHECK_PREFIX, Check, CheckOperation, Node, NodeOperation, NodeService, NodeServices, Operation, Service,
@@ -39,8 +39,12 @@ enum Refusal {
 
 impl Consul {
     /// Makes the changes in one transaction. Consul makes all or none, so what it refuses is left out, and the others are
-    /// sent again.
-    pub(super) async fn write_all(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+    /// sent again, each if `may_change` allows it by then.
+    pub(super) async fn write_all(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
         let mut results: Vec<Option<Result<(), RegistryError>>> = changes
             .iter()
             .map(|change| check(change).err().map(|reason| Err(self.error(change, reason))))
@@ -48,7 +52,16 @@ impl Consul {
         // Without a version the service must not exist, or be ours: its version is read then.
         let mut versions: Vec<Option<InstanceVersion>> =
             changes.iter().map(|change| change.target().1.version).collect();
+        let mut is_first = true;
         loop {
+            if !is_first {
+                for (change, result) in
+                    changes.iter().zip(&mut results).filter(|(_, result)| result.is_none())
+                {
+                    *result = may_change(change).err().map(Err);
+                }
+            }
+            is_first = false;
             let open: Vec<usize> = (0..changes.len()).filter(|at| results[*at].is_none()).collect();
             if open.is_empty() {
                 break;
@@ -66,7 +79,7 @@ impl Consul {
                 Ok(errors) => {
                     for (index, what) in errors {
                         if let Some(Some(at)) = origin.get(index) {
-                            match self.refusal(&changes[*at], versions[*at], what).await {
+                            match self.refusal(&changes[*at], versions[*at], what, may_change).await {
                                 Refusal::Result(result) => results[*at] = Some(result),
                                 Refusal::Retry(version) => versions[*at] = Some(version),
                             }
@@ -88,13 +101,23 @@ impl Consul {
     }
 
     /// Returns what follows when a transaction with a change, conditional on `version`, was refused because of `what`.
-    async fn refusal(&self, change: &Change, version: Option<InstanceVersion>, what: String) -> Refusal {
+    async fn refusal(
+        &self,
+        change: &Change,
+        version: Option<InstanceVersion>,
+        what: String,
+        may_change: MayChange<'_>,
+    ) -> Refusal {
         let (service, instance) = change.target();
         let conflict = |reason: String| {
             Err(RegistryError { kind: RegistryErrorKind::Conflict, ..self.error(change, reason) })
         };
         let known = [STALE, MISSING].into_iter().find(|known| what.contains(known));
         let Some(known) = known else { return Refusal::Result(Err(self.refused(change, &what))) };
+        // Each of many refusals is a call.
+        if let Err(error) = may_change(change) {
+            return Refusal::Result(Err(error));
+        }
         let stored = match self.stored(service, instance).await {
             Ok(stored) => stored,
             Err(error) => return Refusal::Result(Err(RegistryError { doing: change.to_string(), ..error })),

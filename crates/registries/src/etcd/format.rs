@@ -24,6 +24,14 @@ pub(super) enum Format {
     Template(Box<TemplateFormat>),
 }
 
+/// What the key of an instance says.
+#[derive(Debug)]
+pub(super) struct PodKey {
+    pub(super) id: String,
+    pub(super) host: Option<String>,
+    pub(super) port: Option<u16>,
+}
+
 /// The value of a key.
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(rename_all = "PascalCase")]
@@ -123,12 +131,15 @@ impl Format {
         }
     }
 
-    /// Returns whether a key may be that of a pod. `rest` is what follows the path of its service. Others may store something
-    /// else beside the instances.
-    pub(super) fn may_be_ours(&self, rest: &str) -> bool {
+    /// Returns what a key says of an instance, if it may be that of a pod. `rest` is what follows the path of its service.
+    /// Others may store something else beside the instances.
+    pub(super) fn pod_key(&self, rest: &str) -> Option<PodKey> {
         match self {
-            Self::Template(template) => template.may_be_ours(rest),
-            Self::Endpoints { .. } => !rest.contains('/') && Owner::may_have_id(rest),
+            Self::Template(template) => template.pod_key(rest),
+            Self::Endpoints { .. } => {
+                let may_be = !rest.contains('/') && Owner::pod_in_id(rest).is_some();
+                may_be.then(|| PodKey { id: rest.to_owned(), host: None, port: None })
+            }
         }
     }
 

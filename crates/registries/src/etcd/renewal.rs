@@ -103,7 +103,7 @@ impl Etcd {
                 }
             }
         }
-        for (at, result) in places.into_iter().zip(self.write_all(&changes).await) {
+        for (at, result) in places.into_iter().zip(self.write_all(&changes, may_change).await) {
             results[at] = result.map(|()| true);
         }
         results

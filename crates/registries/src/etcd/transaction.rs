@@ -6,7 +6,7 @@ use tonic::Request;
 
 use crate::error::{RegistryError, RegistryErrorKind};
 use crate::instance::InstanceVersion;
-use crate::registry::Change;
+use crate::registry::{Change, MayChange};
 
 use super::Etcd;
 use super::calls::{CallKind, MAX_MESSAGE};
@@ -31,8 +31,12 @@ enum ChangeResult {
 
 impl Etcd {
     /// Makes the changes, each as a transaction of its own, in one call. etcd refuses a call that changes a key twice, so
-    /// further changes of a key follow in another one.
-    pub(super) async fn write_all(&self, changes: &[Change]) -> Vec<Result<(), RegistryError>> {
+    /// further changes of a key follow in another one, each if `may_change` allows it by then.
+    pub(super) async fn write_all(
+        &self,
+        changes: &[Change],
+        may_change: MayChange<'_>,
+    ) -> Vec<Result<(), RegistryError>> {
         let mut results: Vec<Result<(), RegistryError>> = changes.iter().map(|_| Ok(())).collect();
         let mut open: Vec<(usize, &Change)> = changes.iter().enumerate().collect();
         while !open.is_empty() {
@@ -41,28 +45,45 @@ impl Etcd {
                 let (service, instance) = change.target();
                 keys.insert(self.format.key(service, instance))
             });
+            self.write_once(now, &mut results, may_change).await;
             open = later;
-            self.write_once(now, &mut results).await;
+            open.retain(|(at, change)| match may_change(change) {
+                Ok(()) => true,
+                Err(error) => {
+                    results[*at] = Err(error);
+                    false
+                }
+            });
         }
         results
     }
 
     /// Makes changes of different keys in one call. `results` are those of all changes.
-    async fn write_once(&self, changes: Vec<(usize, &Change)>, results: &mut [Result<(), RegistryError>]) {
+    async fn write_once(
+        &self,
+        changes: Vec<(usize, &Change)>,
+        results: &mut [Result<(), RegistryError>],
+        may_change: MayChange<'_>,
+    ) {
         let with_versions: Vec<(&Change, Option<InstanceVersion>)> =
             changes.iter().map(|(_, change)| (*change, change.target().1.version)).collect();
         let first = self.commit(&with_versions).await;
         for ((at, change), result) in changes.into_iter().zip(first) {
             results[at] = match result {
                 Ok(ChangeResult::Made) => Ok(()),
-                Ok(ChangeResult::Refused(stored)) => self.settle(change, stored).await,
+                Ok(ChangeResult::Refused(stored)) => self.settle(change, stored, may_change).await,
                 Err(error) => Err(error),
             };
         }
     }
 
     /// Settles a change whose key was not of the expected revision.
-    async fn settle(&self, change: &Change, stored: Option<KeyValue>) -> Result<(), RegistryError> {
+    async fn settle(
+        &self,
+        change: &Change,
+        stored: Option<KeyValue>,
+        may_change: MayChange<'_>,
+    ) -> Result<(), RegistryError> {
         let (service, wanted) = change.target();
         let conflict = |reason: &str| RegistryError {
             doing: change.to_string(),
@@ -85,6 +106,7 @@ impl Etcd {
             let key = String::from_utf8_lossy(&key).into_owned();
             return Err(conflict(&format!("somebody else has written key {key:?}")));
         }
+        may_change(change)?;
         let version = present.and_then(|present| present.version);
         match self.commit(&[(change, version)]).await.pop() {
             Some(Ok(ChangeResult::Made)) | None => Ok(()),

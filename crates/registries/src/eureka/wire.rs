@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{Bounded, Entry, Names, Scalar, Texts, one_or_many};
 
+/// The status of an instance that is in service.
+pub(super) const UP: &str = "UP";
+/// The status of an instance whose application is to report it again.
+pub(super) const UNKNOWN: &str = "UNKNOWN";
 /// The status of an instance that was taken out of service.
 pub(super) const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
 
@@ -122,7 +126,12 @@ impl StoredInstance {
     /// Returns whether it stays out of service when its application reports that it is up.
     pub(super) fn is_held_out(&self) -> bool {
         let all = [&self.status, &self.overridden_status, &self.overridden_status_in_lower_case];
-        self.status != "UP" && all.into_iter().any(|status| status == OUT_OF_SERVICE)
+        self.status != UP && all.into_iter().any(|status| status == OUT_OF_SERVICE)
+    }
+
+    /// Returns whether its application has reported that it is not ready since it was taken out of service.
+    pub(super) fn is_not_ready(&self) -> bool {
+        ["DOWN", "STARTING"].contains(&self.status.as_str())
     }
 }
 

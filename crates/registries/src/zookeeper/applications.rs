@@ -7,6 +7,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use crate::error::RegistryError;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::limits::Instances;
+use crate::listed::{Listed, Unreadable, owner_in};
 use crate::registry::Change;
 
 use super::calls::{CONCURRENCY, Calls, Node};
@@ -33,32 +34,34 @@ impl Applications {
         format!("{}/{}", self.service(service), instance.id)
     }
 
-    pub(super) async fn instances(
+    pub(super) async fn listed(
         &self,
         calls: &Calls<'_>,
         service: &ServiceKey,
-    ) -> Result<Vec<Instance>, RegistryError> {
+    ) -> Result<Listed, RegistryError> {
         if path::check_parts(&service.name).is_err() {
-            return Ok(Vec::new());
+            return Ok(Listed::default());
         }
         let ids = calls.children(&self.service(service)).await?.unwrap_or_default();
         let read = ids.into_iter().map(|id| async move {
             let path = format!("{}/{id}", self.service(service));
-            match calls.node(&path).await? {
-                Some(node) => decoded(calls, &path, &id, &node),
-                None => Ok(None),
-            }
+            let node = calls.node(&path).await?;
+            Ok::<_, RegistryError>(node.map_or(Entry::Other, |node| decoded(calls, &path, &id, &node)))
         });
         let read: Vec<_> = read.collect();
         let mut read = stream::iter(read).buffered(CONCURRENCY);
-        let mut found = Instances::default();
-        while let Some(instance) = read.try_next().await? {
+        let (mut found, mut unreadable) = (Instances::default(), Vec::new());
+        while let Some(entry) = read.try_next().await? {
             calls.wait_if_large().await?;
-            if let Some(instance) = instance {
-                found.push(instance).map_err(|exceeded| calls.exceeded(exceeded))?;
+            match entry {
+                Entry::Instance(instance) => {
+                    found.push(instance).map_err(|exceeded| calls.exceeded(exceeded))?;
+                }
+                Entry::Unreadable(entry) => unreadable.push(entry),
+                Entry::Other => {}
             }
         }
-        Ok(found.into_vec())
+        Ok(Listed { instances: found.into_vec(), unreadable })
     }
 
     pub(super) async fn instance(
@@ -71,9 +74,11 @@ impl Applications {
             return Ok(None);
         }
         let path = self.path(service, wanted);
-        match self.present(calls, &path).await? {
-            Some(node) => decoded(calls, &path, &wanted.id, &node),
-            None => Ok(None),
+        let Some(node) = self.present(calls, &path).await? else { return Ok(None) };
+        match decoded(calls, &path, &wanted.id, &node) {
+            Entry::Instance(instance) => Ok(Some(instance)),
+            Entry::Unreadable(entry) => Err(entry.error),
+            Entry::Other => Ok(None),
         }
     }
 
@@ -143,7 +148,8 @@ impl Applications {
             return Ok(());
         }
         let wanted = curator::decode(&instance.id, &data, &node.stat);
-        if wanted.is_none_or(|wanted| wanted.in_service != instance.in_service) {
+        // An application that was not ready says itself when it is.
+        if wanted.is_none_or(|wanted| wanted.in_service != instance.in_service && !wanted.may_return) {
             return Err(calls.conflict("its application offers nothing"));
         }
         check_version(calls, path, instance.version, present.version)?;
@@ -173,14 +179,24 @@ impl Applications {
     }
 }
 
-/// Returns the instance of a node. `None` if it is certainly none.
-///
-/// # Errors
-/// Fails if that cannot be read: it may be any instance.
-fn decoded(calls: &Calls<'_>, path: &str, id: &str, node: &Node) -> Result<Option<Instance>, RegistryError> {
+/// What a node is.
+enum Entry {
+    Instance(Instance),
+    /// It may be any instance.
+    Unreadable(Unreadable),
+    /// It is certainly no instance.
+    Other,
+}
+
+fn decoded(calls: &Calls<'_>, path: &str, id: &str, node: &Node) -> Entry {
     match curator::decode(id, &node.data, &node.stat) {
-        None if !curator::is_no_instance(&node.data) => Err(calls.unreadable(path)),
-        found => Ok(found),
+        Some(instance) => Entry::Instance(instance),
+        None if curator::is_no_instance(&node.data) => Entry::Other,
+        None => {
+            let (host, port) = curator::address(id, &node.data);
+            let (owner, error) = (owner_in(&node.data), calls.unreadable(path));
+            Entry::Unreadable(Unreadable { id: id.to_owned(), host, port, owner, error })
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use tokio::time::Instant;
 
 use crate::error::{RegistryError, RegistryErrorKind};
 use crate::limits::{BytesRead, Exceeded, LargeRead, MAX_INSTANCE, MAX_INSTANCES, MAX_READ};
+use crate::listed::shown;
 
 use super::codes::{self, Refusal};
 use super::jute::Malformed;
@@ -193,7 +194,8 @@ impl<'a> Calls<'a> {
     /// Returns the error of a node whose data nobody understands: it is not known whether it is an instance.
     pub(super) fn unreadable(&self, path: &str) -> RegistryError {
         let reason = format!(
-            "node {path:?} is not an instance that Podward can read, so it is not known which one it is; correct or remove it"
+            "node {} is not an instance that Podward can read, so it is not known which one it is; correct or remove it",
+            shown(path)
         );
         self.server.error(self.doing, (RegistryErrorKind::Invalid, reason))
     }

@@ -20,6 +20,8 @@ use super::packets::Stat;
 pub(super) const STATUS: &str = "instance_status";
 const UP: &str = "UP";
 const OUT_OF_SERVICE: &str = "OUT_OF_SERVICE";
+/// The key with the status of an instance that is out of service, if it was not ready before.
+const KEPT_STATUS: &str = "podward-status";
 /// The classes of the payload.
 const SPRING: &str = "org.springframework.cloud.zookeeper.discovery.ZookeeperInstance";
 const DUBBO: &str = "org.apache.dubbo.registry.zookeeper.ZookeeperInstance";
@@ -66,6 +68,7 @@ pub(super) fn decode(id: &str, data: &[u8], stat: &Stat) -> Option<Instance> {
     let in_service = is_in_service(&value, &metadata);
     let may_return = !in_service && !is_held_out(&value, &metadata);
     metadata.remove(STATUS);
+    metadata.remove(KEPT_STATUS);
     if let Some(revision) = metadata.remove(KEPT_REVISION) {
         metadata.insert(REVISION.to_owned(), revision);
     }
@@ -93,12 +96,23 @@ pub(super) fn is_no_instance(data: &[u8]) -> bool {
     value.get("address").is_some_and(Value::is_string) && is_unset("port") && is_unset("sslPort")
 }
 
+/// Returns the host and the port of a node that cannot be read, as far as they are known: by its JSON, or by an id of Dubbo.
+pub(super) fn address(id: &str, data: &[u8]) -> (Option<String>, Option<u16>) {
+    let value: Value = serde_json::from_slice(data).unwrap_or_default();
+    if let Some(host) = value.get("address").and_then(Value::as_str) {
+        return (Some(host.to_owned()), None);
+    }
+    let of_id = id.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+    of_id.map_or((None, None), |(host, port)| (Some(host), Some(port)))
+}
+
 /// Returns the time of the registration, in milliseconds since 1970.
 pub(super) fn registered(data: &[u8]) -> Option<u64> {
     serde_json::from_slice::<Value>(data).ok()?.get("registrationTimeUTC")?.as_u64()
 }
 
-/// Returns the JSON of an instance that is in service or not, and otherwise as it is. `None` if it is not an instance.
+/// Returns the JSON of an instance that is in service or not, and otherwise as it is. One that was not ready when it was taken
+/// out of service is not ready again instead of in service. `None` if it is not an instance.
 pub(super) fn set_in_service(data: &[u8], in_service: bool) -> Option<Vec<u8>> {
     let mut value: Value = serde_json::from_slice(data).ok()?;
     let is_of_dubbo = is_of_dubbo(&value);
@@ -109,10 +123,7 @@ pub(super) fn set_in_service(data: &[u8], in_service: bool) -> Option<Vec<u8>> {
         // It is the only thing that Dubbo reads.
         Some(metadata) if is_of_dubbo => set_for_dubbo(metadata, in_service),
         Some(metadata) => {
-            let status = if in_service { UP } else { OUT_OF_SERVICE };
-            if !in_service || metadata.contains_key(STATUS) {
-                metadata.insert(STATUS.to_owned(), status.into());
-            }
+            set_for_spring(metadata, in_service);
             set_enabled(fields, in_service);
         }
         None => set_enabled(fields, in_service),
@@ -126,6 +137,24 @@ fn set_enabled(fields: &mut Map<String, Value>, in_service: bool) {
         fields.remove("enabled");
     } else {
         fields.insert("enabled".to_owned(), Value::Bool(false));
+    }
+}
+
+/// The status by which an application says that it is not ready is kept for the way back.
+fn set_for_spring(metadata: &mut Map<String, Value>, in_service: bool) {
+    if in_service {
+        let kept = metadata.remove(KEPT_STATUS);
+        if let Some(status) = metadata.get_mut(STATUS) {
+            *status = kept.unwrap_or_else(|| UP.into());
+        }
+        return;
+    }
+    let before = metadata.insert(STATUS.to_owned(), OUT_OF_SERVICE.into());
+    let before = before.as_ref().and_then(Value::as_str).map(str::trim).unwrap_or_default();
+    if before.is_empty() || before.eq_ignore_ascii_case(UP) {
+        metadata.remove(KEPT_STATUS);
+    } else if !before.eq_ignore_ascii_case(OUT_OF_SERVICE) {
+        metadata.insert(KEPT_STATUS.to_owned(), before.into());
     }
 }
 
@@ -223,7 +252,19 @@ mod tests {
         let read = decode("x", down.to_string().as_bytes(), &STAT).unwrap();
         assert_eq!((read.in_service, read.may_return), (false, true));
         let out = changed(&down, false);
-        assert!(decode("x", out.to_string().as_bytes(), &STAT).unwrap().is_held_out());
+        let read = |value: &Value| decode("x", value.to_string().as_bytes(), &STAT).unwrap();
+        assert!(read(&out).is_held_out());
+        assert_eq!(read(&out).metadata, read(&down).metadata);
+        assert_eq!(changed(&out, false), out, "twice");
+        // Its application has never said that it is up.
+        let back = set_in_service(out.to_string().as_bytes(), true).unwrap();
+        assert_eq!(serde_json::from_slice::<Value>(&back).unwrap(), down);
+        let read = decode("x", &back, &STAT).unwrap();
+        assert_eq!((read.in_service, read.may_return), (false, true));
+        // It registers itself again meanwhile.
+        let mut up = out;
+        up["payload"]["metadata"][STATUS] = json!(UP);
+        assert_eq!(changed(&changed(&up, false), true)["payload"]["metadata"], json!({STATUS: UP}));
     }
 
     #[test]
@@ -266,6 +307,10 @@ mod tests {
             let is_certain = ["", r#"{"address":"a"}"#].contains(&text);
             assert_eq!(is_no_instance(text.as_bytes()), is_certain, "{text}");
         }
+        let host = |host: &str, port| (Some(host.to_owned()), port);
+        assert_eq!(address("x", br#"{"address":"a","port":70000}"#), host("a", None));
+        assert_eq!(address("10.0.0.1:20880", b"{}"), host("10.0.0.1", Some(20880)));
+        assert_eq!(address("x", b"10.0.0.1"), (None, None));
         assert_eq!(set_in_service(b"[]", true), None);
     }
 }

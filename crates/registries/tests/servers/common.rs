@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use podward_registries::{
-    Change, Connection, Credentials, DirectDialer, Instance, Owner, Registry, RegistryError, ServiceKey,
+    Change, Connection, Credentials, DirectDialer, Instance, Owner, Registry, RegistryError,
+    RegistryErrorKind, ServiceKey,
 };
 
 /// The time for a server to elect a leader.
@@ -57,6 +58,12 @@ pub(crate) fn connection(addresses: Vec<String>) -> Connection {
 /// Writes one change.
 pub(crate) async fn write(registry: &dyn Registry, change: Change) -> Result<(), RegistryError> {
     registry.write(&[change]).await.remove(0)
+}
+
+/// Allows no change.
+pub(crate) fn too_late(change: &Change) -> Result<(), RegistryError> {
+    let (doing, address, reason) = (change.to_string(), String::new(), "too late".to_owned());
+    Err(RegistryError { doing, address, reason, kind: RegistryErrorKind::Unavailable })
 }
 
 /// Returns the error of a call that has to fail.

@@ -125,6 +125,30 @@ async fn an_entry_with_another_mark_is_not_overwritten() -> Result<()> {
     Ok(())
 }
 
+/// Another replica may have changed the instance after the first transaction.
+#[tokio::test]
+async fn a_transaction_that_is_sent_again_is_checked_before() -> Result<()> {
+    let (_server, consul) = started().await?;
+    let (web, wanted) = (service("web"), instance("1", "10.0.0.7"));
+    write(&consul, Change::Register(web.clone(), wanted.clone())).await?;
+    let changes = [
+        Change::Register(web.clone(), Instance { weight: 3.0, ..wanted.clone() }),
+        Change::Register(web.clone(), instance("2", "10.0.0.8")),
+    ];
+    for result in consul.write_while(&changes, &common::too_late).await {
+        assert_eq!(common::refused(result)?.reason, "too late");
+    }
+    assert_eq!(common::only(consul.instances(0, &web).await?)?.weight, wanted.weight);
+    let of_first = |change: &Change| match change == &changes[0] {
+        true => Ok(()),
+        false => common::too_late(change),
+    };
+    let results = consul.write_while(&changes, &of_first).await;
+    assert!(results[0].is_ok() && results[1].is_err(), "{results:?}");
+    assert_eq!(common::only(consul.instances(0, &web).await?)?.weight, 3.0);
+    Ok(())
+}
+
 /// What is stored after a change with a stale version is read by an address that answers.
 #[tokio::test]
 async fn a_stale_removal_needs_one_address_that_answers() -> Result<()> {

@@ -1,13 +1,15 @@
 //! The client of etcd against etcd.
 
+mod formats;
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use podward_registries::{
-    Change, Connection, Credentials, Etcd, EtcdOptions, EtcdTemplate, Instance, InstanceVersion, MayChange,
-    Registry, RegistryError, RegistryErrorKind, TlsOptions,
+    Change, Connection, Credentials, Etcd, EtcdOptions, Instance, InstanceVersion, Registry,
+    RegistryErrorKind, TlsOptions,
 };
 use registry_servers::{EtcdServer, TestCertificates};
 use serde_json::{Value, json};
@@ -147,6 +149,24 @@ async fn changes_of_one_key_are_made_in_their_order() -> Result<()> {
     Ok(())
 }
 
+/// Another replica may have changed the instance after the first call.
+#[tokio::test]
+async fn a_further_call_is_checked_before() -> Result<()> {
+    let (_server, etcd) = started().await?;
+    let (web, wanted) = (service("web"), instance("1", "10.0.0.7"));
+    write(&etcd, Change::Register(web.clone(), wanted.clone())).await?;
+    // The first one is registered already, and the third one changes the key of the second one.
+    let second = |host| Change::Register(web.clone(), instance("2", host));
+    let changes =
+        [Change::Register(web.clone(), instance("1", "10.0.0.8")), second("10.0.0.9"), second("10.0.0.10")];
+    let results = etcd.write_while(&changes, &common::too_late).await;
+    let refused: Vec<bool> = results.iter().map(Result::is_err).collect();
+    assert_eq!(refused, [true, false, true], "{results:?}");
+    let hosts: Vec<String> = etcd.instances(0, &web).await?.into_iter().map(|found| found.host).collect();
+    assert_eq!(hosts, ["10.0.0.7", "10.0.0.9"]);
+    Ok(())
+}
+
 /// What etcd has made of a change that its response does not mention is not known.
 #[tokio::test]
 async fn an_incomplete_response_leaves_the_result_open() -> Result<()> {
@@ -273,84 +293,6 @@ async fn users_and_certificates_are_checked() -> Result<()> {
     Ok(())
 }
 
-/// What a resolver of another format reads.
-#[tokio::test]
-async fn instances_are_stored_by_templates() -> Result<()> {
-    let server = EtcdServer::start(None).await?;
-    let with = |key: &str, value: &str| {
-        let template = EtcdTemplate { key: key.to_owned(), value: value.to_owned() };
-        let options = EtcdOptions { template: Some(template), ..EtcdOptions::default() };
-        Etcd::new(&connection(vec![server.address()]), &options).map_err(anyhow::Error::msg)
-    };
-    let value =
-        r#"{"endpoint": "http://${host}:${port}", "weight": "${weight}", "tags": "${metadata}", "v": 2}"#;
-    let (by_id, by_address) =
-        (with("/rpc/${service}/nodes/${id}", value)?, with("/at/${service}/${host}:${port}", value)?);
-    common::until_writable(&by_id).await?;
-    let web = service("web");
-    for (etcd, key) in [(&by_id, "/rpc/web/nodes/web-1"), (&by_address, "/at/web/fd00::7:8080")] {
-        let wanted = common::instance("1", "fd00::7");
-        for _ in 0..2 {
-            write(etcd, Change::Register(web.clone(), wanted.clone())).await?;
-        }
-        let body = json!({"key": base64(key)});
-        let read: Value =
-            serde_json::from_str(&http::post(&format!("{}/v3/kv/range", server.url()), &body).await?)?;
-        let stored = STANDARD.decode(read["kvs"][0]["value"].as_str().context("no value")?)?;
-        let expected =
-            json!({"endpoint": "http://fd00::7:8080", "weight": 2, "tags": wanted.metadata, "v": 2});
-        assert_eq!(serde_json::from_slice::<Value>(&stored)?, expected);
-        let found = common::only(etcd.instances(0, &web).await?)?;
-        assert_eq!((&found.host, found.port, found.weight), (&wanted.host, 8080, 2.0));
-        assert_eq!((found.owner(), &found.metadata), (Some(owner("1")), &wanted.metadata));
-        assert_eq!(etcd.services(0, "c1").await?, std::slice::from_ref(&web));
-        // Somebody else edits it, and takes the key over.
-        for foreign in [r#"{"endpoint": "http://10.0.0.1:80", "weight": 1, "tags": {}}"#, "anything"] {
-            put(&server, key, foreign).await?;
-            for change in [
-                Change::Register(web.clone(), wanted.clone()),
-                Change::Deregister(web.clone(), found.clone()),
-            ] {
-                let error = write(etcd, change).await.unwrap_err();
-                assert_eq!(error.kind, RegistryErrorKind::Conflict, "{error}");
-                assert!(error.reason.contains(key), "{error}");
-            }
-        }
-        // A key with the address of a pod is its instance, whatever its value says.
-        match etcd.capabilities().by_address {
-            false => assert_eq!(etcd.instances(0, &web).await?, []),
-            true => {
-                let error = common::refused(etcd.instances(0, &web).await)?;
-                assert!(error.reason.contains(key), "{error}");
-            }
-        }
-    }
-    // Not the instance of a service.
-    let slashes = Change::Register(service("web/nodes/x"), common::instance("1", "10.0.0.7"));
-    let error = write(&by_id, slashes).await.unwrap_err();
-    assert_eq!(error.kind, RegistryErrorKind::Rejected, "{error}");
-    Ok(())
-}
-
-/// Only the pod of the key waits.
-#[tokio::test]
-async fn a_key_that_cannot_be_read_hides_no_other_instance() -> Result<()> {
-    let (server, etcd) = started().await?;
-    let (web, wanted) = (service("web"), instance("1", "10.0.0.7"));
-    write(&etcd, Change::Register(web.clone(), wanted.clone())).await?;
-    let id = "shop.web-0.0f1c7a52-6d0e-4d5c-9a53-1f6a1f0c9c11.8080";
-    put(&server, &format!("/services/web/{id}"), "{}").await?;
-    let spoiled = Instance { id: id.to_owned(), ..instance("2", "10.0.0.8") };
-    for read in [etcd.instances(0, &web).await.map(drop), etcd.instance(0, &web, &spoiled).await.map(drop)] {
-        let error = common::refused(read)?;
-        assert!(error.kind == RegistryErrorKind::Invalid && error.reason.contains(id), "{error}");
-    }
-    let found = etcd.instance(0, &web, &wanted).await?.context("it is not found")?;
-    assert_eq!(Instance { version: None, ..found }, wanted);
-    assert_eq!(etcd.instance(0, &web, &instance("3", "10.0.0.9")).await?, None);
-    Ok(())
-}
-
 /// A client that takes over keeps the instances, and without any they vanish.
 #[tokio::test]
 async fn instances_with_a_lease_end_without_a_bridge() -> Result<()> {
@@ -375,11 +317,7 @@ async fn instances_with_a_lease_end_without_a_bridge() -> Result<()> {
     drop(first);
     let taken = [(web.clone(), kept.clone()), (web.clone(), instance("none", "10.0.0.9"))];
     // One that may not be moved to the other lease is not renewed.
-    let refuse: MayChange<'_> = &|change| {
-        let (doing, address, reason) = (change.to_string(), String::new(), "too late".to_owned());
-        Err(RegistryError { doing, address, reason, kind: RegistryErrorKind::Unavailable })
-    };
-    let refused = second.renew_while(&taken[..1], refuse).await.remove(0);
+    let refused = second.renew_while(&taken[..1], &common::too_late).await.remove(0);
     assert_eq!(common::refused(refused)?.reason, "too late");
     let vanished = async {
         loop {

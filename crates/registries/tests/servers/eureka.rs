@@ -116,7 +116,23 @@ async fn an_application_that_is_down_is_taken_out_of_service(
         report(status, dirty).await?;
         assert!(read().await?.is_held_out(), "{status}");
     }
-    write(eureka, Change::SetInService(sick.clone(), Instance { in_service: true, ..down })).await?;
+    let back = Change::SetInService(sick.clone(), Instance { in_service: true, ..down });
+    write(eureka, back.clone()).await?;
+    assert!(read().await?.in_service);
+
+    // It starts while it is taken out of service, and is not up before it says so.
+    let out = Change::SetInService(sick.clone(), Instance { in_service: false, ..wanted.clone() });
+    write(eureka, out).await?;
+    report("STARTING", 4).await?;
+    assert!(read().await?.is_held_out());
+    write(eureka, back).await?;
+    let starting = read().await?;
+    assert_eq!((starting.in_service, starting.may_return), (false, true));
+    // Eureka has its application report the status.
+    assert_eq!(eureka.renew(&[(sick.clone(), wanted.clone())]).await, [Ok(false)]);
+    report("STARTING", 4).await?;
+    assert!(read().await?.may_return);
+    report("UP", 5).await?;
     assert!(read().await?.in_service);
     Ok(())
 }

@@ -56,9 +56,9 @@ impl UnstoredStatuses {
         self.by_set.get(set).is_some_and(|status| status.uid == uid && status.retry_at <= now)
     }
 
-    /// Returns the time of the next attempt; `None` if all are stored.
-    pub(crate) fn next_retry(&self) -> Option<Instant> {
-        self.by_set.values().map(|status| status.retry_at).min()
+    /// Returns the time of the next attempt after `now`; `None` if there is none.
+    pub(crate) fn next_retry(&self, now: Instant) -> Option<Instant> {
+        self.by_set.values().map(|status| status.retry_at).filter(|at| *at > now).min()
     }
 
     /// Returns the rule sets to decide about again at `now`.
@@ -80,15 +80,16 @@ mod tests {
         let at = |seconds: u32| begin + Duration::from_secs(u64::from(seconds));
         unstored.failed("web", "1", "denied".to_owned(), at);
         unstored.failed("web", "1", "denied".to_owned(), at);
-        assert_eq!((unstored.next_retry(), unstored.error("web")), (Some(at(2)), Some("denied")));
+        assert_eq!((unstored.next_retry(begin), unstored.error("web")), (Some(at(2)), Some("denied")));
+        assert_eq!(unstored.next_retry(at(2)), None, "it is due");
         assert!(unstored.is_held("web", "1", at(1)) && !unstored.is_held("web", "1", at(2)));
         assert!(!unstored.is_retried("web", "1", at(1)) && unstored.is_retried("web", "1", at(2)));
         assert!(!unstored.is_held("web", "2", at(1)), "it is another object");
         assert!(!unstored.is_retried("web", "2", at(2)), "it is another object");
         assert_eq!((unstored.due(at(1)), unstored.due(at(2))), (Vec::new(), vec!["web".to_owned()]));
         unstored.failed("web", "2", "denied".to_owned(), at);
-        assert_eq!(unstored.next_retry(), Some(at(1)), "the failures of another object do not count");
+        assert_eq!(unstored.next_retry(begin), Some(at(1)), "the failures of another object do not count");
         unstored.remove("web");
-        assert_eq!((unstored.next_retry(), unstored.error("web")), (None, None));
+        assert_eq!((unstored.next_retry(begin), unstored.error("web")), (None, None));
     }
 }

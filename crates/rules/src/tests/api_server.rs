@@ -54,6 +54,11 @@ struct Inner {
     pod_lists: usize,
     /// How long a list of pods that are not opted in takes.
     outside_delay: Duration,
+    fails_to_list_outside: bool,
+    holds_outside_lists: bool,
+    /// How long a list of pods that are opted in takes.
+    pods_delay: Duration,
+    fails_to_read_owners: bool,
     /// Of pods that are not opted in.
     outside_lists: usize,
     /// Of one namespace.
@@ -135,6 +140,27 @@ impl ApiServer {
     /// Makes a list of pods that are not opted in take this long.
     pub(super) fn delay_outside_lists(&self, delay: Duration) {
         self.inner.lock().outside_delay = delay;
+    }
+
+    /// Makes lists of pods that are not opted in fail.
+    pub(super) fn fail_outside_lists(&self, fails: bool) {
+        self.inner.lock().fails_to_list_outside = fails;
+    }
+
+    /// Makes lists of pods that are not opted in wait for the end of this.
+    pub(super) fn hold_outside_lists(&self, holds: bool) {
+        self.inner.lock().holds_outside_lists = holds;
+        self.changed.send_modify(|count| *count += 1);
+    }
+
+    /// Makes a list of pods that are opted in take this long.
+    pub(super) fn delay_pod_lists(&self, delay: Duration) {
+        self.inner.lock().pods_delay = delay;
+    }
+
+    /// Makes reads of owners fail.
+    pub(super) fn fail_owner_reads(&self, fails: bool) {
+        self.inner.lock().fails_to_read_owners = fails;
     }
 
     /// Returns how many lists of pods that are not opted in have been requested.
@@ -323,11 +349,24 @@ impl ApiServer {
                     inner.pod_lists += usize::from(opted_in == Some(true));
                     inner.outside_lists += usize::from(opted_in == Some(false));
                     inner.rule_lists += usize::from(kind == Kind::Rules && is_of_namespace);
-                    if opted_in == Some(false) { inner.outside_delay } else { Duration::ZERO }
+                    match opted_in {
+                        Some(true) => inner.pods_delay,
+                        Some(false) if inner.fails_to_list_outside => {
+                            return failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError");
+                        }
+                        Some(false) => inner.outside_delay,
+                        None => Duration::ZERO,
+                    }
                 };
                 let answer = self.list(kind, field, opted_in);
+                let mut changed = self.changed.subscribe();
+                let is_held = |_: &u64| opted_in == Some(false) && self.inner.lock().holds_outside_lists;
+                changed.wait_for(|count| !is_held(count)).await.unwrap();
                 tokio::time::sleep(delay).await;
                 answer
+            }
+            (Method::GET, _) if kind == Kind::Sets && self.inner.lock().fails_to_read_owners => {
+                failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
             }
             (Method::GET, [.., name]) => match self.get(kind, name) {
                 Some(object) => json_answer(&object),

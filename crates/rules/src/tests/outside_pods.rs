@@ -1,13 +1,12 @@
 //! Owners that have pods that are not opted in.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use podward_core::keys::{CONTROL_LABEL, SERVICE_AVAILABLE, SERVICE_READY_GATE};
-use podward_kube_util::CachedPod;
 use serde_json::{Value, json};
 
-use super::super::worker::OutsidePods;
+use super::super::state::{ChangedSets, OWNER_RECHECK_DELAY};
+use super::super::worker::{OutsidePods, OwnerToList};
 use super::api_server::{ApiServer, Kind};
 use super::leader::{Leader, pod};
 use super::{budget, is_out};
@@ -17,6 +16,14 @@ fn outside(name: &str) -> Value {
     let mut object = pod(name);
     object["metadata"]["labels"] = json!({"app": "web"});
     object["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
+    object
+}
+
+/// Returns the pod as it is when it is not available.
+fn out_of_service(mut object: Value) -> Value {
+    object["metadata"]["labels"].as_object_mut().unwrap().remove(SERVICE_AVAILABLE);
+    object["status"]["conditions"] =
+        json!([{"type": SERVICE_READY_GATE, "status": "True"}, {"type": "Ready", "status": "False"}]);
     object
 }
 
@@ -107,11 +114,7 @@ async fn a_pod_that_leaves_service_during_a_list_counts() {
     let mut leader = Leader::start(&server, "one");
     server.begin("web-0");
     leader.until("pods are listed", |leader| leader.server.outside_lists() > 0).await;
-    let mut ended = server.get(Kind::Pods, "web-1").unwrap();
-    ended["metadata"]["labels"].as_object_mut().unwrap().remove(SERVICE_AVAILABLE);
-    ended["status"]["conditions"] =
-        json!([{"type": SERVICE_READY_GATE, "status": "True"}, {"type": "Ready", "status": "False"}]);
-    store(&server, ended);
+    store(&server, out_of_service(server.get(Kind::Pods, "web-1").unwrap()));
     leader
         .until("it counts", |leader| {
             let (first, other) = (is_out(&leader.server, "web-0"), "blocked by max unavailable policy");
@@ -120,6 +123,186 @@ async fn a_pod_that_leaves_service_during_a_list_counts() {
         })
         .await;
     leader.end().await;
+}
+
+/// The list contains the old pod, and the owner now has the new one.
+#[tokio::test]
+async fn a_pod_that_is_replaced_by_one_that_is_opted_in_during_a_list_is_not_counted_twice() {
+    let server = ApiServer::new();
+    server.pods(2, 5);
+    ["old-2", "old-3"].iter().for_each(|name| store(&server, outside(name)));
+    server.rule("web", budget(json!(2)));
+    server.delay_outside_lists(Duration::from_millis(500));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("pods are listed", |leader| leader.server.outside_lists() > 0).await;
+    server.delete(Kind::Pods, "old-3");
+    store(&server, out_of_service(pod("web-3")));
+    leader
+        .until("both count", |leader| {
+            assert!(!is_out(&leader.server, "web-0"), "three pods are out of service");
+            leader.reconcile("web-0").contains("[missing replicas]=1")
+        })
+        .await;
+    store(&server, outside("old-4"));
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn pods_are_listed_again_as_soon_as_a_list_that_found_none_is_old_enough() {
+    let server = ApiServer::new();
+    server.pods(1, 2);
+    server.rule("web", budget(json!(1)));
+    server.delay_outside_lists(Duration::from_millis(100));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("pods are listed", |leader| leader.server.outside_lists() == 1).await;
+    let listed = Instant::now();
+    store(&server, outside("old-1"));
+    leader.until("they are listed again", |leader| leader.server.outside_lists() == 2).await;
+    assert!(
+        listed.elapsed() < 2 * OWNER_RECHECK_DELAY - Duration::from_millis(300),
+        "{:?}",
+        listed.elapsed()
+    );
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+/// Creates a rule object for pods with the label `b`, which refuses those without the label `ready`.
+fn label_check(server: &ApiServer) {
+    let check = json!({"requires": {"matchLabels": {"ready": "yes"}}});
+    let rules = json!([{"name": "ready", "labelCheck": check}]);
+    server.rule("b", json!({"selector": {"matchLabels": {"b": "yes"}}, "rules": rules}));
+}
+
+/// Creates a pod without an owner, and a rule object with a budget for it alone.
+fn unrelated_pod(server: &ApiServer) {
+    let mut alone = pod("alone");
+    alone["metadata"]["labels"]["app"] = json!("other");
+    alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    store(server, alone);
+    let mut spec = budget(json!(1));
+    spec["selector"] = json!({"matchLabels": {"app": "other"}});
+    server.rule("other", spec);
+}
+
+/// Waits until the rule objects `a` and `b` are stored and nothing is left to decide.
+async fn until_quiet(leader: &mut Leader) {
+    leader.until("both statuses are written", |leader| leader.server.status_writes().len() >= 2).await;
+    leader.server.rules_followed().await;
+    leader
+        .until("nothing is left to decide", |leader| {
+            let cache = leader.rules.context.cache.lock();
+            cache.namespaces["shop"].changed_sets == ChangedSets::default()
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_list_of_pods_does_not_stop_the_other_rules_of_the_namespace() {
+    let server = ApiServer::new();
+    server.pods(1, 2);
+    store(&server, outside("old-1"));
+    unrelated_pod(&server);
+    server.rule("web", budget(json!(1)));
+    server.hold_outside_lists(true);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("pods are listed", |leader| leader.server.outside_lists() > 0).await;
+    server.begin("alone");
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "alone")).await;
+    assert!(!is_out(&server, "web-0"));
+    server.hold_outside_lists(false);
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn the_pause_after_a_list_does_not_stop_the_other_rules_of_the_namespace() {
+    let server = ApiServer::new();
+    server.pods(1, 3);
+    store(&server, outside("old-1"));
+    unrelated_pod(&server);
+    server.rule("web", budget(json!(1)));
+    server.delay_outside_lists(Duration::from_secs(1));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    let refused = |leader: &mut Leader| leader.reconcile("web-0").contains("[missing replicas]=1");
+    leader.until("a pod is missing", refused).await;
+    server.begin("alone");
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "alone")).await;
+    assert_eq!(server.outside_lists(), 1, "the pause is not over");
+    leader.until("they are listed again", |leader| leader.server.outside_lists() == 2).await;
+    leader.end().await;
+}
+
+/// It begins to wait for both rule objects while pods are listed for a decision about one of them.
+#[tokio::test]
+async fn a_pod_that_another_rule_refuses_gets_no_room_after_a_list() {
+    let server = ApiServer::new();
+    server.pods(2, 4);
+    ["old-2", "old-3"].iter().for_each(|name| store(&server, outside(name)));
+    server.label("web-1", "b", "yes");
+    server.rule("a", budget(json!(2)));
+    label_check(&server);
+    let mut leader = Leader::start(&server, "one");
+    until_quiet(&mut leader).await;
+    server.hold_outside_lists(true);
+    server.begin("web-0");
+    leader.until("pods are listed", |leader| leader.server.outside_lists() > 0).await;
+    server.begin("web-1");
+    leader.until("it waits", |leader| leader.reconcile("web-1").contains("waits for its turn")).await;
+    server.hold_outside_lists(false);
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.until("it is refused", |leader| refuses_web_1(leader)).await;
+    assert!(!has_grant(&server, "web-1"), "{:?}", server.status_writes());
+    leader.end().await;
+}
+
+/// The same, while the pods are read after the grants of another controller.
+#[tokio::test]
+async fn a_pod_that_another_rule_refuses_gets_no_room_after_the_pods_are_read() {
+    let server = ApiServer::new();
+    server.pods(2, 2);
+    server.label("web-1", "b", "yes");
+    server.rule("a", budget(json!(2)));
+    label_check(&server);
+    let mut leader = Leader::start(&server, "one");
+    until_quiet(&mut leader).await;
+    let mut rule = server.get(Kind::Rules, "a").unwrap();
+    rule["status"]["holder"] = json!("zero");
+    let lists = server.pod_lists();
+    server.delay_pod_lists(Duration::from_secs(1));
+    server.store(Kind::Rules, rule, None).unwrap();
+    server.rules_followed().await;
+    server.begin("web-0");
+    leader.until("the pods are read", |leader| leader.server.pod_lists() > lists).await;
+    server.begin("web-1");
+    leader.until("it waits", |leader| leader.reconcile("web-1").contains("waits for its turn")).await;
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.until("it is refused", |leader| refuses_web_1(leader)).await;
+    assert!(!has_grant(&server, "web-1"), "{:?}", server.status_writes());
+    leader.end().await;
+}
+
+/// True if the status of the budget, which selects both pods, reports that web-1 waits.
+fn refuses_web_1(leader: &Leader) -> bool {
+    leader.server.status_writes().iter().any(|status| {
+        let details = status["details"].as_array().into_iter().flatten();
+        details.into_iter().any(|detail| {
+            detail["name"] == "web-1" && detail["rejectInfo"].as_array().is_some_and(|info| !info.is_empty())
+        })
+    })
+}
+
+/// True if a status that was written contains room for the pod.
+fn has_grant(server: &ApiServer, name: &str) -> bool {
+    let has = |status: &Value| {
+        status["grants"].as_array().is_some_and(|grants| grants.iter().any(|grant| grant["pod"] == name))
+    };
+    server.status_writes().iter().any(has)
 }
 
 #[tokio::test]
@@ -148,17 +331,16 @@ async fn a_pod_is_not_counted_twice() {
     server.label("web-0", CONTROL_LABEL, "false");
     assert!(server.labels("web-0").contains_key(SERVICE_AVAILABLE));
     store(&server, outside("old-1"));
-    let known: Vec<Arc<CachedPod>> = vec![Arc::new(serde_json::from_value(cached.clone()).unwrap())];
-    let owner = serde_json::from_value(cached["metadata"]["ownerReferences"][0].clone()).unwrap();
+    let list = OwnerToList {
+        owner: serde_json::from_value(cached["metadata"]["ownerReferences"][0].clone()).unwrap(),
+        selector: Some("app=web".to_owned()),
+        known: [cached["metadata"]["uid"].as_str().unwrap().to_owned()].into(),
+        most: 4,
+    };
     let pods = OutsidePods::new(server.client());
-    let counted =
-        async |pods: &OutsidePods| pods.ready("shop", &owner, Some("app=web"), &known, 4).await.unwrap();
-    assert_eq!(counted(&pods).await.pods, 1);
-    assert_eq!(server.outside_lists(), 1);
-    let empty = ApiServer::new();
-    let pods = OutsidePods::new(empty.client());
-    for _ in 0..3 {
-        assert_eq!(counted(&pods).await.pods, 0);
-    }
-    assert_eq!(empty.outside_lists(), 1);
+    assert_eq!(pods.ready("shop", &list).await.unwrap(), 1);
+    assert_eq!(pods.none_until("web"), None);
+    let pods = OutsidePods::new(ApiServer::new().client());
+    assert_eq!(pods.ready("shop", &list).await.unwrap(), 0);
+    assert!(pods.none_until("web").is_some());
 }

@@ -96,10 +96,10 @@ async fn the_status_of_a_deleted_rule_is_not_written_again() {
     leader.until("the pod goes without the rule", |leader| is_out(&leader.server, "web-0")).await;
     server.begin("web-1");
     leader.until("the pod of the other rule goes", |leader| is_out(&leader.server, "web-1")).await;
-    let next_retry = {
+    let error = {
         let cache = leader.rules.context.cache.lock();
-        cache.namespaces["shop"].unstored.next_retry()
+        cache.namespaces["shop"].unstored.error("a").map(ToOwned::to_owned)
     };
-    assert_eq!(next_retry, None);
+    assert_eq!(error, None);
     leader.end().await;
 }

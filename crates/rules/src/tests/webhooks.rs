@@ -7,8 +7,8 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 
 use super::api_server::{ApiServer, Kind};
-use super::is_out;
-use super::leader::Leader;
+use super::leader::{Leader, pod};
+use super::{budget, is_out};
 
 /// Returns a rule set with one rule, whose `check` is `settings`.
 fn with(check: &str, settings: Value) -> Value {
@@ -48,6 +48,58 @@ async fn an_old_version_of_a_rule_does_not_end_the_calls_of_a_newer_one() {
     server.hold_watch(false);
     server.rules_followed().await;
     assert_eq!(leader.rules.context.webhooks.count(), 1);
+    leader.end().await;
+}
+
+/// Creates a budget for the pods of the ReplicaSet, and a webhook for the pod `alone`, which has no owner.
+fn budget_and_webhook(server: &ApiServer) {
+    let mut alone = pod("alone");
+    alone["metadata"]["labels"]["app"] = json!("other");
+    alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    server.store(Kind::Pods, alone, None).unwrap();
+    server.rule("budget", budget(json!(1)));
+    let settings = json!({"clientConfig": {"url": "https://127.0.0.1:1"}, "failurePolicy": "Fail"});
+    let mut webhook = with("webhook", settings);
+    webhook["selector"] = json!({"matchLabels": {"app": "other"}});
+    server.rule("webhook", webhook);
+}
+
+#[tokio::test]
+async fn a_webhook_is_called_while_other_pods_cannot_be_listed() {
+    let server = ApiServer::new();
+    server.pods(1, 2);
+    budget_and_webhook(&server);
+    server.fail_outside_lists(true);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("pods are listed", |leader| leader.server.outside_lists() > 0).await;
+    server.begin("alone");
+    leader.until("the webhook is called", |leader| leader.rules.context.webhooks.count() == 1).await;
+    // Its answer is published.
+    let why = "Fail to do webhook request shop/webhook/outside";
+    leader.until("its answer is reported", |leader| leader.reconcile("alone").contains(why)).await;
+    assert!(!is_out(&server, "web-0"));
+    let why =
+        "waits until budgets can be kept: could not list the pods of ReplicaSet web that are not opted in";
+    leader.until("the reason is reported", |leader| leader.reconcile("web-0").contains(why)).await;
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn a_webhook_is_called_while_owners_cannot_be_read() {
+    let server = ApiServer::new();
+    server.pods(1, 1);
+    budget_and_webhook(&server);
+    server.fail_owner_reads(true);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    let why = "waits until budgets can be kept: could not read ReplicaSet web";
+    leader.until("the reason is reported", |leader| leader.reconcile("web-0").contains(why)).await;
+    server.begin("alone");
+    leader.until("the webhook is called", |leader| leader.rules.context.webhooks.count() == 1).await;
+    assert!(!is_out(&server, "web-0"));
+    server.fail_owner_reads(false);
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
     leader.end().await;
 }
 

@@ -112,6 +112,7 @@ impl WebhookDriver {
         let DriverState { machine, target, .. } = &mut *state;
         if !target.as_ref().is_some_and(|target| target.is_of(webhook, stage)) {
             *target = Some(Arc::new(WebhookTarget::new(webhook, stage, &self.dialer)));
+            machine.retry_too_large();
         }
         machine.configure(WebhookSettings::of(webhook), now);
         machine.set_waiting(pods.to_vec(), now);
@@ -161,23 +162,38 @@ impl WebhookDriver {
     fn completed(&self, call: CompletedCall) {
         let failure = call.failure().cloned();
         self.observers.metrics.called(&self.id, call.outcome());
-        let policy_to_report = {
+        let is_too_large = failure == Some(WebhookFailure::TooLarge);
+        let (is_news, policy_to_report) = {
             let mut state = self.state.lock();
-            match call {
+            let is_news = match call {
                 CompletedCall::Post { number, trace, unsent, answer } => {
                     let delay_after = |failures| retry::delay_after(RETRY, failures);
-                    state.machine.leave_out(number, &unsent, now());
+                    let is_news = state.machine.leave_out(number, &unsent, now());
                     state.machine.post_answered(number, &trace, answer, now(), delay_after);
+                    is_news || !is_too_large
                 }
-                CompletedCall::Poll { number, answer } => state.machine.poll_answered(number, answer, now()),
-            }
+                CompletedCall::Poll { number, answer } => {
+                    state.machine.poll_answered(number, answer, now());
+                    true
+                }
+            };
             let has_webhook_failed = failure.as_ref().is_some_and(WebhookFailure::is_of_webhook);
             let policy = state.target.as_ref().map(|target| target.webhook.failure_policy);
-            policy.filter(|_| has_webhook_failed && state.failures.is_due(now()))
+            (is_news, policy.filter(|_| has_webhook_failed && state.failures.is_due(now())))
         };
-        if let Some(failure) = failure {
+        if !is_news {
+            return;
+        }
+        let WebhookRuleId { namespace, object, rule, .. } = &self.id;
+        if is_too_large {
+            tracing::info!(
+                namespace,
+                object,
+                rule,
+                "the pods that wait for the webhook of a rule are too large for a request"
+            );
+        } else if let Some(failure) = failure {
             let (error, reason) = (failure.text(), failure.reason_to_log());
-            let WebhookRuleId { namespace, object, rule, .. } = &self.id;
             tracing::info!(namespace, object, rule, error, reason, "the webhook of a rule failed");
             if let Some(policy) = policy_to_report {
                 (self.observers.failing)(&self.id, error, policy == WebhookFailurePolicy::Ignore);
@@ -280,7 +296,7 @@ impl WebhookDriver {
             }
         }
         match body.is_empty() {
-            true => Err(WebhookFailure::Local("no pod that waits fits into a request".to_owned())),
+            true => Err(WebhookFailure::TooLarge),
             false => Ok(body.finish()),
         }
     }

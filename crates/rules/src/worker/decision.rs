@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt;
 use podward_core::rules::{CheckRequest, OtherChecks, RuleBudget, RulePod, rule_reports, settle};
@@ -13,6 +13,7 @@ use super::super::metrics::StatusWriteOutcome;
 use super::super::state::{KnownAnswers, compose_status};
 use super::consult_webhooks::consult_webhooks;
 use super::missing_replicas::missing_replicas;
+use super::outside_lists::OutsideLists;
 use super::pod_catch_up;
 use super::publish::publish;
 use super::rule_objects::observe_rule;
@@ -30,22 +31,16 @@ pub(super) struct NamespaceDecision {
     /// True if an object was written.
     pub(super) wrote: bool,
     /// When it must be made again, because it depends on what is not watched.
-    pub(super) recheck_in: Option<Duration>,
-    /// How long pods were listed for it.
-    pub(super) listing: Duration,
-}
-
-impl NamespaceDecision {
-    fn failed(error: String) -> Self {
-        NamespaceDecision { error: Some(error), ..NamespaceDecision::default() }
-    }
+    pub(super) recheck_at: Option<Instant>,
 }
 
 /// Decides about `sets` of `namespace` at the time `now`, stores the decision, and publishes it once it is stored.
+/// Those for which pods have to be listed first are decided about after that.
 pub(super) async fn decide(
-    context: &RuleContext,
+    context: &Arc<RuleContext>,
     namespace: &str,
     sets: &BTreeSet<String>,
+    lists: &mut OutsideLists,
     now: Instant,
 ) -> NamespaceDecision {
     let mut catch_up_error = None;
@@ -60,25 +55,16 @@ pub(super) async fn decide(
     let Some(mut snapshot) = snapshot_of(context, namespace, sets, now) else {
         return NamespaceDecision::default();
     };
-    let begun = Instant::now();
-    let mut missing = match missing_replicas(context, namespace, &snapshot, None).await {
-        Ok(missing) => missing,
-        Err(error) => return NamespaceDecision::failed(error),
-    };
-    let mut listing = Duration::ZERO;
-    if missing.is_listed {
-        // Pods may have left service meanwhile.
-        listing = begun.elapsed();
-        let Some(newer) = snapshot_of(context, namespace, sets, now) else {
-            return NamespaceDecision::default();
-        };
-        snapshot = newer;
-        missing = match missing_replicas(context, namespace, &snapshot, Some(missing.outside)).await {
-            Ok(missing) => missing,
-            Err(error) => return NamespaceDecision::failed(error),
-        };
-    }
+    // Before owners are read, which may take long or fail.
     let states = consult_webhooks(context, namespace, &snapshot);
+    let listed = lists.take_listed();
+    let missing = missing_replicas(context, namespace, &snapshot, listed.as_ref(), now).await;
+    if !missing.to_list.is_empty() {
+        let name = |place: &usize| snapshot.records[*place].set.name.clone();
+        lists.request(context, namespace, missing.unknown.iter().map(name).collect(), missing.to_list);
+    }
+    snapshot.defer(missing.unknown);
+    let (error, recheck_at) = (missing.error.or(catch_up_error), missing.recheck_at);
     let answers = {
         let cache = context.cache.lock();
         cache.namespaces.get(namespace).map(|rules| rules.answers.clone()).unwrap_or_default()
@@ -120,7 +106,7 @@ pub(super) async fn decide(
         // A controller that does not know the pods as the writer of the grants did must not report on them.
         let is_current = record.is_current(&context.holder);
         let is_unknown = !is_current && !record.grants.holder().is_empty() && record.set.has_budget();
-        if is_unknown || snapshot.held.contains(&place) {
+        if is_unknown || snapshot.held.contains(&place) || snapshot.deferred.contains(&place) {
             return None;
         }
         let holder = is_current.then_some(context.holder.as_str());
@@ -143,13 +129,11 @@ pub(super) async fn decide(
         if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
             rules.mark_changed(sets);
         }
-        let wrote = wrote_retried;
-        return NamespaceDecision { error: catch_up_error, wrote, recheck_in: missing.recheck_in, listing };
+        return NamespaceDecision { error, wrote: wrote_retried, recheck_at };
     }
     let (unstored, wrote) = observe_writes(context, &snapshot, namespace, all_written(writes).await).await;
     publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers), &unstored);
-    let wrote = wrote || wrote_retried;
-    NamespaceDecision { error: catch_up_error, wrote, recheck_in: missing.recheck_in, listing }
+    NamespaceDecision { error, wrote: wrote || wrote_retried, recheck_at }
 }
 
 /// Carries out writes, and returns their results.
@@ -202,7 +186,8 @@ async fn observe_writes(
                 let retry_at = |failures| now + delay_after(API_SERVER, failures);
                 rules.unstored.failed(name, &record.uid, error, retry_at);
             }
-            None if snapshot.held.contains(&place) || unstored.contains(&place) => {}
+            None if snapshot.held.contains(&place) || snapshot.deferred.contains(&place) => {}
+            None if unstored.contains(&place) => {}
             None => rules.unstored.remove(name),
         }
     }

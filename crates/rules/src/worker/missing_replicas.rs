@@ -2,9 +2,9 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::Instant;
 
-use futures::{StreamExt, TryStreamExt, stream};
+use futures::{StreamExt, stream};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
@@ -12,66 +12,87 @@ use podward_kube_util::CachedPod;
 
 use super::super::context::RuleContext;
 use super::super::state::OWNER_RECHECK_DELAY;
+use super::outside_lists::ListedPods;
+use super::outside_pods::OwnerToList;
 use super::owner_replicas::has_replicas;
 use super::snapshot::NamespaceSnapshot;
 
-/// Owners that are read, or whose pods are listed, at the same time.
+/// Owners that are read at the same time.
 const MAX_CONCURRENT_READS: usize = 8;
 
 /// The replicas that owners want and that do not exist.
 pub(super) struct MissingReplicas {
-    /// For each rule set. 0 for rule sets without a budget, or without a check request.
+    /// For each rule set. 0 for rule sets without a budget, or without a check request. It does not count for those in
+    /// `unknown`.
     pub(super) by_set: Vec<u32>,
-    /// When the number may be another one without an event; `None` if none is missing. The pods that are not opted in are
-    /// not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
-    pub(super) recheck_in: Option<Duration>,
-    /// The pods that are not opted in.
-    pub(super) outside: OutsideCounts,
-    /// True if pods were listed.
-    pub(super) is_listed: bool,
+    /// The places of the rule sets for which the number is not known: an owner can't be read, or its pods have to be
+    /// listed.
+    pub(super) unknown: HashSet<usize>,
+    /// When the number may be another one without an event; `None` if none is missing. The pods that are not opted in
+    /// are not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
+    pub(super) recheck_at: Option<Instant>,
+    /// The owners whose pods have to be listed for rule sets in `unknown`.
+    pub(super) to_list: Vec<OwnerToList>,
+    /// Why an owner can't be read; `None` if all could be.
+    pub(super) error: Option<String>,
 }
 
-/// The numbers of pods that are not opted in, by the UIDs of their owners.
-pub(super) type OutsideCounts = HashMap<String, u32>;
-
-/// Returns how many pods the owners of the pods of each rule set want and do not have. A pod that is being deleted is not
-/// one that they have, nor is one that is neither opted in nor Ready. If nobody knows whether the owner of a pod that is being
-/// deleted wants another one, the pod is itself missing until it has ended, or should have ended: the node of a pod that stays
-/// is lost.
+/// Returns how many pods the owners of the pods of each rule set want and do not have, for a decision at the time
+/// `now`. A pod that is being deleted is not one that they have, nor is one that is neither opted in nor Ready. If
+/// nobody knows whether the owner of a pod that is being deleted wants another one, the pod is itself missing until it
+/// has ended, or should have ended: the node of a pod that stays is lost.
 ///
-/// The pods that are not opted in are listed, which may take seconds. With their numbers, `outside`, they are not.
-///
-/// # Errors
-/// When an owner can't be read, or its pods can't be listed.
+/// `listed` are the pods that are not opted in, if they have just been listed. For the rule sets that needed the list,
+/// no other is needed now: owners that are not in it have no such pods. Otherwise their pods could be listed again and
+/// again without a decision.
 pub(super) async fn missing_replicas(
     context: &RuleContext,
     namespace: &str,
     snapshot: &NamespaceSnapshot,
-    outside: Option<OutsideCounts>,
-) -> Result<MissingReplicas, String> {
+    listed: Option<&ListedPods>,
+    now: Instant,
+) -> MissingReplicas {
     let OwnersInSets { by_set: owners, alone } = OwnersInSets::of(snapshot, Timestamp::now());
     let all: HashMap<&str, &OwnerReference> =
         owners.iter().flatten().map(|(uid, owner)| (*uid, *owner)).collect();
     context.owners.retain(namespace, |uid| snapshot.counting.contains(uid));
     context.outside_pods.retain(namespace, |uid| snapshot.counting.contains(uid));
-    let outside = outside.as_ref();
     let reads = all.into_iter().map(|(uid, owner)| async move {
         let existing = snapshot.existing.get(uid).map_or(&[][..], Vec::as_slice);
-        of_owner(context, namespace, owner, existing, outside).await.map(|missing| (uid, missing))
+        (uid, of_owner(context, namespace, owner, existing, listed, now).await)
     });
     let reads: Vec<_> = reads.collect();
-    let missing: HashMap<&str, MissingOfOwner> =
-        stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS).try_collect().await?;
-    let of_alone = alone.iter().any(|pods| *pods > 0).then_some(OWNER_RECHECK_DELAY);
-    let recheck_in = missing.values().filter_map(|missing| missing.recheck_in).chain(of_alone).min();
-    let of_set = |(owners, alone): (&HashMap<&str, &OwnerReference>, u32)| {
-        owners.keys().map(|uid| missing[uid].pods).fold(alone, u32::saturating_add)
+    let missing: HashMap<&str, Result<MissingOfOwner, String>> =
+        stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS).collect().await;
+    let has_list =
+        |set: usize| listed.is_some_and(|listed| listed.sets.contains(&snapshot.records[set].set.name));
+    let mut found = MissingReplicas {
+        by_set: alone,
+        unknown: HashSet::new(),
+        recheck_at: None,
+        to_list: Vec::new(),
+        error: missing.values().find_map(|missing| missing.as_ref().err().cloned()),
     };
-    let by_set = owners.iter().zip(alone).map(of_set).collect();
-    let is_listed = missing.values().any(|missing| missing.is_listed);
-    let outside =
-        missing.iter().filter_map(|(uid, missing)| Some(((*uid).to_owned(), missing.outside?))).collect();
-    Ok(MissingReplicas { by_set, recheck_in, outside, is_listed })
+    let mut rechecks: Vec<Instant> = Vec::new();
+    for (set, owners) in owners.iter().enumerate() {
+        if found.by_set[set] > 0 {
+            rechecks.push(now + OWNER_RECHECK_DELAY);
+        }
+        for missing in owners.keys().map(|uid| &missing[uid]) {
+            match missing {
+                Ok(missing) if missing.to_list.is_none() || has_list(set) => {
+                    found.by_set[set] = found.by_set[set].saturating_add(missing.pods);
+                    rechecks.extend(missing.recheck_at);
+                }
+                _ => drop(found.unknown.insert(set)),
+            }
+        }
+    }
+    found.recheck_at = rechecks.into_iter().min();
+    if !found.unknown.is_empty() {
+        found.to_list = missing.into_values().filter_map(|missing| missing.ok()?.to_list).collect();
+    }
+    found
 }
 
 /// The pods that an owner wants and does not have.
@@ -79,37 +100,40 @@ pub(super) async fn missing_replicas(
 struct MissingOfOwner {
     pods: u32,
     /// `None` if there are none.
-    recheck_in: Option<Duration>,
-    /// The pods that are not opted in; `None` if the others are enough.
-    outside: Option<u32>,
-    is_listed: bool,
+    recheck_at: Option<Instant>,
+    /// What to list: there are fewer missing pods if some are not opted in. `None` if that is known.
+    to_list: Option<OwnerToList>,
 }
 
 /// Returns the pods that `owner`, which has the pods `existing` that are opted in, wants and does not have.
+///
+/// # Errors
+/// When the owner can't be read.
 async fn of_owner(
     context: &RuleContext,
     namespace: &str,
     owner: &OwnerReference,
     existing: &[Arc<CachedPod>],
-    outside: Option<&OutsideCounts>,
+    listed: Option<&ListedPods>,
+    now: Instant,
 ) -> Result<MissingOfOwner, String> {
     let wanted = context.owners.wanted(namespace, owner).await?;
     let pods = wanted.count.saturating_sub(u32::try_from(existing.len()).unwrap_or(u32::MAX));
     if pods == 0 {
         return Ok(MissingOfOwner::default());
     }
-    let (count, is_listed) = match outside {
-        Some(outside) => (outside.get(&owner.uid).copied(), false),
-        None => {
-            let selector = wanted.selector.as_deref();
-            let found = context.outside_pods.ready(namespace, owner, selector, existing, pods).await?;
-            (Some(found.pods), found.is_listed)
-        }
-    };
-    let pods = pods.saturating_sub(count.unwrap_or_default());
-    // One that was not listed with the others is listed for the next decision.
-    let delay = count.map_or(Duration::ZERO, |_| OWNER_RECHECK_DELAY);
-    Ok(MissingOfOwner { pods, recheck_in: (pods > 0).then_some(delay), outside: count, is_listed })
+    let none_until = context.outside_pods.none_until(&owner.uid);
+    let outside = listed.and_then(|listed| listed.outside(&owner.uid, existing));
+    if outside.is_none() && none_until.is_none() {
+        let known = existing.iter().map(|pod| pod.uid().to_owned()).collect();
+        let to_list = OwnerToList { owner: owner.clone(), selector: wanted.selector, known, most: pods };
+        return Ok(MissingOfOwner { pods, recheck_at: Some(now), to_list: Some(to_list) });
+    }
+    let is_old = outside.as_ref().is_some_and(|outside| outside.is_old);
+    let pods = pods.saturating_sub(outside.map_or(0, |outside| outside.pods));
+    let delayed = none_until.unwrap_or(now + OWNER_RECHECK_DELAY);
+    let recheck_at = (pods > 0).then_some(if is_old { now } else { delayed });
+    Ok(MissingOfOwner { pods, recheck_at, to_list: None })
 }
 
 /// The owners whose missing pods count, for each rule set. None for rule sets without a budget, or without a check

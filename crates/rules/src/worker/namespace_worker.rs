@@ -7,36 +7,44 @@ use podward_runtime::retry::{API_SERVER, delay_after};
 
 use super::super::context::RuleContext;
 use super::decision::{NamespaceDecision, decide};
+use super::outside_lists::OutsideLists;
 
 /// The shortest interval between two writes of an object's status.
 const WRITE_INTERVAL: Duration = Duration::from_secs(1);
 /// Changes within this time are decided about together.
 const GATHER_DELAY: Duration = Duration::from_millis(20);
 
-/// The longest pause after a list of pods that took long.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-
 /// Decides about `namespace` after each change, until it has no PodTransitionRule.
 pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
     let changed = context.cache.lock().namespaces.get(&namespace).map(|rules| rules.changed.clone());
     let Some(changed) = changed else { return };
-    let (mut failures, mut recheck_at) = (0, None);
+    let (mut failures, mut recheck_at, mut lists) = (0, None, OutsideLists::default());
+    let mut marked_at = Instant::now();
     loop {
-        let retry_at =
-            context.cache.lock().namespaces.get(&namespace).and_then(|rules| rules.unstored.next_retry());
-        match recheck_at.into_iter().chain(retry_at).min() {
-            None => changed.notified().await,
-            Some(at) => drop(tokio::time::timeout_at(Instant::into(at), changed.notified()).await),
+        let retry_at = {
+            let cache = context.cache.lock();
+            cache.namespaces.get(&namespace).and_then(|rules| rules.unstored.next_retry(marked_at))
+        };
+        let wake_at = recheck_at.into_iter().chain(retry_at).chain(lists.due_at()).min();
+        tokio::select! {
+            () = changed.notified() => {}
+            () = sleep_until(wake_at) => {}
+            () = list_ended(&mut lists, &namespace) => {}
         }
-        mark_due(&context, &namespace, &mut recheck_at);
+        marked_at = Instant::now();
+        mark_due(&context, &namespace, &mut recheck_at, &mut lists, marked_at);
         tokio::time::sleep(GATHER_DELAY).await;
         let began = Instant::now();
-        let NamespaceDecision { error, wrote, recheck_in, listing } =
-            decide_changed(&context, &namespace, began).await;
-        recheck_at = recheck_at.into_iter().chain(recheck_in.map(|delay| began + delay)).min();
+        let decision = decide_changed(&context, &namespace, &mut lists, began).await;
+        let NamespaceDecision { error, wrote, recheck_at: next } = decision;
+        recheck_at = recheck_at.into_iter().chain(next).min();
         if error.is_some() {
             failures += 1;
-            tokio::time::sleep(delay_after(API_SERVER, failures)).await;
+            // A list does not count for long.
+            tokio::select! {
+                () = tokio::time::sleep(delay_after(API_SERVER, failures)) => {}
+                () = list_ended(&mut lists, &namespace) => {}
+            }
             context.cache.lock().mark_namespace_changed(&namespace);
         } else {
             failures = 0;
@@ -48,21 +56,49 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
                 tokio::time::sleep((4 * began.elapsed()).min(WRITE_INTERVAL / 5)).await;
             }
         }
-        // Also after a failure, because some objects may have been written. Lists of pods take at most a fifth of the time.
-        let pause = if wrote { WRITE_INTERVAL } else { Duration::ZERO };
-        tokio::time::sleep(pause.max((4 * listing).min(LONGEST_PAUSE))).await;
+        if wrote {
+            // Also after a failure, because some objects may have been written.
+            tokio::time::sleep(WRITE_INTERVAL).await;
+        }
     }
 }
 
-/// Marks what is to be decided about again at this time. Also when the worker was woken by a change, which may concern
-/// other rule sets.
-fn mark_due(context: &RuleContext, namespace: &str, recheck_at: &mut Option<Instant>) {
-    let (now, mut cache) = (Instant::now(), context.cache.lock());
+/// Waits for the end of the list that runs; forever if none does.
+async fn list_ended(lists: &mut OutsideLists, namespace: &str) {
+    lists.ended().await;
+    if let Some(error) = lists.error() {
+        tracing::warn!(
+            namespace,
+            error,
+            "could not list pods for rules; the pods that need these budgets wait, and it is retried"
+        );
+    }
+}
+
+/// Sleeps until `at`, or forever.
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Marks what is to be decided about again at the time `now`. Also when the worker was woken by a change, which may
+/// concern other rule sets.
+fn mark_due(
+    context: &RuleContext,
+    namespace: &str,
+    recheck_at: &mut Option<Instant>,
+    lists: &mut OutsideLists,
+    now: Instant,
+) {
+    let mut cache = context.cache.lock();
     let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
     if recheck_at.take_if(|at| *at <= now).is_some() {
         rules.mark_all_changed();
     }
     rules.mark_changed(&rules.unstored.due(now));
+    rules.mark_changed(&lists.due(now));
 }
 
 /// Drops the state of `namespace` if it has no PodTransitionRule. Returns true if it did.
@@ -78,11 +114,16 @@ fn drop_if_empty(context: &RuleContext, namespace: &str) -> bool {
     is_dropped
 }
 
-async fn decide_changed(context: &Arc<RuleContext>, namespace: &str, now: Instant) -> NamespaceDecision {
+async fn decide_changed(
+    context: &Arc<RuleContext>,
+    namespace: &str,
+    lists: &mut OutsideLists,
+    now: Instant,
+) -> NamespaceDecision {
     let Some(sets) = context.cache.lock().take_changed(namespace) else {
         return NamespaceDecision::default();
     };
-    let decision = decide(context, namespace, &sets, now).await;
+    let decision = decide(context, namespace, &sets, lists, now).await;
     if let Some(error) = &decision.error {
         tracing::warn!(
             namespace,
@@ -91,7 +132,7 @@ async fn decide_changed(context: &Arc<RuleContext>, namespace: &str, now: Instan
         );
     }
     if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
-        rules.error = decision.error.clone();
+        rules.error = decision.error.as_ref().or(lists.error()).cloned();
     }
     decision
 }

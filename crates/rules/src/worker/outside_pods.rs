@@ -1,7 +1,6 @@
 //! The pods of owners that are not opted in. They are not watched, so they are listed when a decision depends on them.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -16,6 +15,7 @@ use super::super::state::OWNER_RECHECK_DELAY;
 
 /// Pods in a page. They are listed with their status, because a pod that is not Ready does not count.
 const PAGE: u32 = 100;
+
 /// The pods of owners that are not opted in.
 pub(crate) struct OutsidePods {
     client: Client,
@@ -23,11 +23,15 @@ pub(crate) struct OutsidePods {
     without: Mutex<HashMap<String, (String, Instant)>>,
 }
 
-/// The pods of an owner that are not opted in.
-pub(crate) struct OutsideCount {
-    pub(crate) pods: u32,
-    /// True if they were listed. Otherwise there was none a while ago.
-    pub(crate) is_listed: bool,
+/// An owner whose pods that are not opted in are to be listed.
+pub(crate) struct OwnerToList {
+    pub(crate) owner: OwnerReference,
+    /// The owner's label selector, as the text of a list parameter. `None` if it has none.
+    pub(crate) selector: Option<String>,
+    /// The UIDs of its pods that are opted in. They are not counted, also if one has just opted out.
+    pub(crate) known: HashSet<String>,
+    /// The largest number of pods that matters.
+    pub(crate) most: u32,
 }
 
 impl OutsidePods {
@@ -36,24 +40,21 @@ impl OutsidePods {
         OutsidePods { client, without: Mutex::default() }
     }
 
-    /// Returns how many pods of `owner` in `namespace` are not opted in, Ready, not being deleted, and not among `known`;
-    /// at most `most`. A number from an earlier list is never returned, because a pod may have become unavailable since,
-    /// but for the number 0: then they are listed again after a while. `selector` is the label selector of the owner.
+    /// Returns the time of the next list of the pods of the owner with this UID, if the last one has found none; `None`
+    /// if they can be listed now. Such a list is not repeated for [`OWNER_RECHECK_DELAY`]. A number other than 0 is not
+    /// kept, because a pod may have become unavailable since.
+    pub(crate) fn none_until(&self, owner: &str) -> Option<Instant> {
+        let without = self.without.lock();
+        without.get(owner).map(|(_, next)| *next).filter(|next| *next > Instant::now())
+    }
+
+    /// Lists the pods of an owner in `namespace`. Returns how many of them are not opted in, Ready, not being deleted,
+    /// and not among [`OwnerToList::known`]; at most [`OwnerToList::most`].
     ///
     /// # Errors
     /// When the pods can't be listed.
-    pub(crate) async fn ready(
-        &self,
-        namespace: &str,
-        owner: &OwnerReference,
-        selector: Option<&str>,
-        known: &[Arc<CachedPod>],
-        most: u32,
-    ) -> Result<OutsideCount, String> {
-        if self.without.lock().get(&owner.uid).is_some_and(|(_, next)| *next > Instant::now()) {
-            return Ok(OutsideCount { pods: 0, is_listed: false });
-        }
-        let known: HashSet<&str> = known.iter().map(|pod| pod.uid()).collect();
+    pub(crate) async fn ready(&self, namespace: &str, list: &OwnerToList) -> Result<u32, String> {
+        let OwnerToList { owner, selector, known, most } = list;
         let counts = |pod: &&CachedPod| {
             let view = pod.view();
             view.ready
@@ -65,11 +66,11 @@ impl OutsidePods {
         };
         let api: Api<CachedPod> = Api::namespaced(self.client.clone(), namespace);
         let opted_out = format!("{CONTROL_LABEL}!={CONTROL_VALUE}");
-        let labels = selector.filter(|selector| !selector.is_empty());
+        let labels = selector.as_ref().filter(|selector| !selector.is_empty());
         let labels = labels.map_or_else(|| opted_out.clone(), |selector| format!("{selector},{opted_out}"));
         let mut params = ListParams::default().labels(&labels).fields("status.phase=Running").limit(PAGE);
         let mut pods = 0;
-        while pods < most {
+        while pods < *most {
             let page = api_call(api.list(&params)).await.map_err(|error| {
                 format!(
                     "could not list the pods of {} {} that are not opted in: {error}",
@@ -90,7 +91,7 @@ impl OutsidePods {
             }
             _ => drop(without.remove(&owner.uid)),
         }
-        Ok(OutsideCount { pods: pods.min(most), is_listed: true })
+        Ok(pods.min(*most))
     }
 
     /// Drops the state of the owners of `namespace` for whose UID `counts` returns false.

@@ -11,7 +11,8 @@ use super::super::state::{KnownAnswers, NamespaceRules, RefusalFingerprint, Requ
 use super::snapshot::NamespaceSnapshot;
 
 /// Stores the results of a decision, and has the pods reconciled whose results have changed. The pods that need the
-/// budgets of rule sets in `unstored`, whose decisions are not stored, keep their results.
+/// budgets of rule sets that are decided about later, or of those in `unstored`, whose decisions are not stored, keep
+/// their results.
 pub(super) fn publish(
     context: &RuleContext,
     namespace: &str,
@@ -20,14 +21,16 @@ pub(super) fn publish(
     answers: &KnownAnswers<'_>,
     unstored: &HashSet<usize>,
 ) {
-    let is_unstored = |set: &usize| unstored.contains(set) && snapshot.records[*set].set.has_budget();
+    let is_undecided = |set: &usize| {
+        (unstored.contains(set) || snapshot.deferred.contains(set)) && snapshot.records[*set].set.has_budget()
+    };
     let reports = reports(snapshot, settlement, answers);
     let mut to_reconcile: Vec<PodKey> = Vec::new();
     {
         let mut cache = context.cache.lock();
         let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
         let stored =
-            reports.into_iter().filter(|(member, _)| !snapshot.sets[*member].iter().any(is_unstored));
+            reports.into_iter().filter(|(member, _)| !snapshot.sets[*member].iter().any(is_undecided));
         for (member, after) in stored {
             let pod = &snapshot.pods[member].pod;
             let before = rules.reports.remove(pod.uid()).unwrap_or_default();

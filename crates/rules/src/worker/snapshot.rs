@@ -18,19 +18,24 @@ pub(super) struct NamespaceSnapshot {
     pub(super) held: HashSet<usize>,
     /// The places in `records` of the rule sets whose status is written again, because the last write failed.
     pub(super) retried: HashSet<usize>,
+    /// The places in `records` of the rule sets that are decided about later, because more has to be known for that.
+    pub(super) deferred: HashSet<usize>,
     /// The pods that the rule sets select.
     pub(super) pods: Vec<ObservedPod>,
     /// In the order of `pods`: the places in `records` of the rule sets that select the pod.
     pub(super) sets: Vec<Vec<usize>>,
+    /// Unknown for the requests of a pod that a rule set selects which is not decided about now: nothing is granted to
+    /// it.
     pub(super) others: HashMap<(String, CheckRequest), OtherChecks>,
     /// By the UID of an owner: its active pods in the namespace that are opted in.
     pub(super) existing: HashMap<String, Vec<Arc<CachedPod>>>,
     /// The selected pods that are being deleted, and the places in `records` of the rule sets that select them.
     pub(super) terminating: Vec<(Arc<CachedPod>, Vec<usize>)>,
-    /// The owners of selected pods that have just gone, and the places in `records` of the rule sets that selected them.
+    /// The owners of selected pods that have just gone, and the places in `records` of the rule sets that selected
+    /// them.
     pub(super) gone_owners: Vec<(OwnerReference, Vec<usize>)>,
-    /// The UIDs of the owners that count for any rule set of the namespace: a pod of theirs is selected by a rule set with
-    /// a budget and a check request.
+    /// The UIDs of the owners that count for any rule set of the namespace: a pod of theirs is selected by a rule set
+    /// with a budget and a check request.
     pub(super) counting: HashSet<String>,
 }
 
@@ -44,6 +49,18 @@ impl NamespaceSnapshot {
             sets,
         })
         .collect()
+    }
+
+    /// Leaves the decision about the rule sets at `places` for later. Their pods get no room in any budget until then.
+    pub(super) fn defer(&mut self, places: HashSet<usize>) {
+        for (observed, sets) in self.pods.iter().zip(&self.sets) {
+            if sets.iter().any(|set| places.contains(set)) {
+                let requests = observed.requests.iter();
+                let keys = requests.map(|request| (observed.pod.uid().to_owned(), request.clone()));
+                self.others.extend(keys.map(|key| (key, OtherChecks::Unknown)));
+            }
+        }
+        self.deferred = places;
     }
 }
 
@@ -122,10 +139,13 @@ pub(super) fn snapshot_of(
     }
     pods.sort_by(|(one, _), (other, _)| one.pod.uid().cmp(other.pod.uid()));
     let mut others = HashMap::new();
-    for (observed, _) in &pods {
+    for (observed, selecting) in &pods {
+        // A pod may have begun to wait after `sets` were chosen. The others of its rule sets may refuse it.
+        let is_complete = selecting.len() == observed.sets.len();
         for request in &observed.requests {
             let uid = observed.pod.uid();
-            others.insert((uid.to_owned(), request.clone()), rules.others(uid, request));
+            let result = if is_complete { rules.others(uid, request) } else { OtherChecks::Unknown };
+            others.insert((uid.to_owned(), request.clone()), result);
         }
     }
     let (pods, sets) = pods.into_iter().unzip();
@@ -142,6 +162,7 @@ pub(super) fn snapshot_of(
         records,
         held,
         retried,
+        deferred: HashSet::new(),
         pods,
         sets,
         others,

@@ -154,9 +154,9 @@ pub(crate) fn answer(
         Err(problem) => return pending(problem.clone()),
     };
     if phase != HookPhase::Complete && tracked.moved.is_some() {
-        let reason =
+        let searched =
             "the registry is searched for an instance that the pod has left for another service or address";
-        return pending(reason.to_owned());
+        return pending(tracked.unreadable.clone().unwrap_or_else(|| searched.to_owned()));
     }
     let (at, checked) = match &tracked.state {
         SyncState::Shown { at, checked, .. } => (at, *checked),

@@ -1,14 +1,17 @@
 //! The full comparison of a registry with the pods of a binding.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 use podward_api::discovery_binding::BindingMode;
-use podward_registries::{Instance, ServiceKey};
+use podward_registries::{Instance, Listed, ServiceKey, Unreadable};
 
 use super::tracked::{SyncState, TrackedPod};
-use crate::model::{Binding, Decision, Desired, Orphan, Presence, decide, marked_uid};
+use crate::model::{Binding, Decision, Desired, Orphan, Presence, Suspect, Whose, decide, marked_uid};
 use crate::sync::{Place, RegistryAccess, read_services};
+
+/// The number of entries that cannot be read, and of which the text is kept.
+const MAX_UNREADABLE: usize = 20;
 
 /// What a comparison has found.
 #[derive(Debug, Default)]
@@ -17,6 +20,10 @@ pub(crate) struct Comparison {
     pub(crate) unreachable: Vec<String>,
     /// Instances of this binding that belong to none of its pods, or that their pods have left for others, of all addresses.
     pub(crate) orphans: Vec<Orphan>,
+    /// Entries that cannot be read, and that may be instances of this binding beside those that its pods should have.
+    pub(crate) suspects: Vec<Suspect>,
+    /// What cannot be read: some of the entries.
+    pub(crate) unreadable: BTreeSet<String>,
     /// The UIDs of pods that have moved, and of which no address shows an instance that they have left.
     pub(crate) settled: Vec<String>,
     /// The number of instances of this binding in each service.
@@ -45,11 +52,11 @@ pub(crate) async fn compare(
         }
     }
     services.extend(current.iter().cloned());
-    let view = PodsView { access, binding, pods, of_services, now };
+    let view = PodsView { access, binding, pods, of_services, services, now };
     let (mut changed, mut in_service, mut marked) = (HashSet::new(), HashSet::new(), HashSet::new());
     for (address, name) in access.addresses().iter().enumerate() {
         let mut shown = Shown::default();
-        let visit = |service: ServiceKey, instances: Vec<Instance>| view.look(service, instances, &mut shown);
+        let visit = |service: ServiceKey, listed: Listed| view.look(service, listed, &mut shown);
         if let Err(error) = read_services(access, address, services, visit).await {
             access.note(&error);
             comparison.unreachable.push(error.to_string());
@@ -70,7 +77,10 @@ pub(crate) async fn compare(
             *most = total.max(*most);
         }
         add_new(access, &mut comparison.orphans, shown.orphans);
+        comparison.suspects.extend(shown.suspects);
+        comparison.unreadable.extend(shown.unreadable);
     }
+    let mut unclear = view.unclear(&comparison.suspects);
     for uid in in_service {
         pods.entry(uid).and_modify(|tracked| tracked.is_in_service = true);
     }
@@ -82,16 +92,23 @@ pub(crate) async fn compare(
             tracked.moved.get_or_insert(now);
         }
     }
+    for (uid, tracked) in &mut *pods {
+        tracked.unreadable = unclear.remove(uid);
+        if tracked.unreadable.is_some() {
+            tracked.moved.get_or_insert(now);
+        }
+    }
     if comparison.unreachable.is_empty() {
         let shown: HashSet<&String> = comparison.orphans.iter().map(|orphan| &orphan.uid).collect();
-        let moved = pods.iter().filter_map(|(uid, tracked)| Some((uid, tracked.moved?)));
-        let (settled, open): (Vec<_>, Vec<_>) =
-            moved.partition(|(uid, from)| *from <= now && !shown.contains(*uid));
+        let moved = pods.iter().filter_map(|(uid, tracked)| Some((uid, tracked.moved?, &tracked.unreadable)));
+        let (settled, open): (Vec<_>, Vec<_>) = moved.partition(|(uid, from, unreadable)| {
+            *from <= now && unreadable.is_none() && !shown.contains(*uid)
+        });
         // A list may be older than a move: its service is read again.
         if open.is_empty() {
             services.retain(|service| current.contains(service) || marked.contains(service));
         }
-        comparison.settled = settled.into_iter().map(|(uid, _)| uid.clone()).collect();
+        comparison.settled = settled.into_iter().map(|(uid, ..)| uid.clone()).collect();
     }
     comparison
 }
@@ -103,6 +120,8 @@ struct PodsView<'a> {
     pods: &'a HashMap<String, TrackedPod>,
     /// The UIDs of the pods, by service. Names of the same service have one key.
     of_services: HashMap<ServiceKey, Vec<&'a String>>,
+    /// The services that pods of the binding have or had.
+    services: &'a HashSet<ServiceKey>,
     now: Duration,
 }
 
@@ -117,12 +136,22 @@ struct Shown {
     /// The services with instances of this binding.
     marked: Vec<ServiceKey>,
     orphans: Vec<Orphan>,
+    suspects: Vec<Suspect>,
+    unreadable: BTreeSet<String>,
 }
 
 impl PodsView<'_> {
-    /// Looks at all instances of a service.
-    fn look(&self, service: ServiceKey, instances: Vec<Instance>, shown: &mut Shown) {
+    /// Looks at all entries of a service.
+    fn look(&self, service: ServiceKey, listed: Listed, shown: &mut Shown) {
+        let Listed { instances, unreadable } = listed;
         let places = &self.access.places;
+        let spoiled: HashMap<Place<'_>, usize> = unreadable
+            .iter()
+            .enumerate()
+            .map(|(index, entry)| (places.place_of_unreadable(entry), index))
+            .collect();
+        // Those where pods should be.
+        let mut own: HashSet<usize> = HashSet::new();
         let by_place: HashMap<Place<'_>, &Instance> =
             instances.iter().map(|instance| (places.place(instance), instance)).collect();
         // Where the pods should be, and are.
@@ -137,7 +166,9 @@ impl PodsView<'_> {
             if is_in_service && !tracked.is_in_service {
                 shown.in_service.push((*uid).clone());
             }
-            if self.is_changed(tracked, &desired, found) {
+            let entry = spoiled.get(&places.place(&desired.instance)).copied();
+            own.extend(entry);
+            if self.is_changed(tracked, &desired, found) || (entry.is_some() && self.may_repair(tracked)) {
                 shown.changed.push((*uid).clone());
             }
         }
@@ -154,6 +185,14 @@ impl PodsView<'_> {
                 shown.orphans.push(Orphan::new(service.clone(), instance.clone(), uid.to_owned()));
             }
         }
+        for (index, entry) in unreadable.into_iter().enumerate() {
+            let text = entry.error.to_string();
+            is_marked |= self.suspect(&service, entry, own.contains(&index), shown);
+            shown.unreadable.insert(text);
+            if shown.unreadable.len() > MAX_UNREADABLE {
+                shown.unreadable.pop_last();
+            }
+        }
         if is_marked {
             shown.marked.push(service.clone());
         }
@@ -162,14 +201,45 @@ impl PodsView<'_> {
         }
     }
 
+    /// Notes an entry that cannot be read if it may be an instance of the binding, and returns whether it may. The one that a pod
+    /// should have is read for itself.
+    fn suspect(&self, service: &ServiceKey, entry: Unreadable, is_own: bool, shown: &mut Shown) -> bool {
+        let Self { access, binding, services, .. } = *self;
+        if binding.mode == BindingMode::Steer || is_own {
+            return false;
+        }
+        let of = (service, services.contains(service));
+        let found = Suspect::new(&access.cluster, &binding.key, &access.capabilities, of, entry);
+        let is_near = found.as_ref().is_some_and(|found| found.is_near);
+        shown.suspects.extend(found);
+        is_near
+    }
+
+    /// Returns what cannot be read and may be an instance that a pod has left, by the UID of the pod.
+    fn unclear(&self, suspects: &[Suspect]) -> HashMap<String, String> {
+        let mut unclear = HashMap::new();
+        let mut of_hosts: HashMap<&str, &Suspect> = HashMap::new();
+        for suspect in suspects {
+            match &suspect.whose {
+                Whose::Uid(uid) => _ = unclear.insert(uid.clone(), suspect.problem.clone()),
+                Whose::Host(host) => _ = of_hosts.insert(host, suspect),
+            }
+        }
+        if !of_hosts.is_empty() {
+            // Of the others it is known that the registry has nothing else. Their applications may have registered further ports.
+            for (uid, tracked) in self.pods.iter().filter(|(_, tracked)| tracked.moved.is_some()) {
+                let desired = tracked.desired(self.binding, self.access);
+                let found = desired.and_then(|desired| of_hosts.get(&*desired.instance.host).copied());
+                unclear.extend(found.map(|found| (uid.clone(), found.problem.clone())));
+            }
+        }
+        unclear
+    }
+
     /// Returns whether the registry has shown a pod as it should, and now shows `found`, which has to be repaired.
     fn is_changed(&self, tracked: &TrackedPod, desired: &Desired, found: Option<&Instance>) -> bool {
-        let Self { access, binding, now, .. } = *self;
-        let SyncState::Shown { at, .. } = &tracked.state else { return false };
-        // The list may be older than the change.
-        let lag = access.capabilities.list_lag;
-        let is_old = !lag.is_zero() && now < at.since + 2 * lag;
-        if tracked.presence == Presence::Unchanged || is_old || binding.mode == BindingMode::Steer {
+        let Self { access, binding, .. } = *self;
+        if !self.may_repair(tracked) {
             return false;
         }
         let policy = binding.foreign_changes;
@@ -177,6 +247,15 @@ impl PodsView<'_> {
             Decision::Shown | Decision::Drifted => false,
             Decision::Write(_) | Decision::Wait(_) => true,
         }
+    }
+
+    /// Returns whether the registry has shown a pod as it should, and what it shows in a list now may have to be repaired.
+    fn may_repair(&self, tracked: &TrackedPod) -> bool {
+        let SyncState::Shown { at, .. } = &tracked.state else { return false };
+        // The list may be older than the change.
+        let lag = self.access.capabilities.list_lag;
+        let is_old = !lag.is_zero() && self.now < at.since + 2 * lag;
+        tracked.presence != Presence::Unchanged && !is_old && self.binding.mode == BindingMode::Own
     }
 }
 

@@ -13,13 +13,11 @@ mod steps;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use podward_api::discovery_binding::{
-    BINDING_FINALIZER, BINDING_HOOK_FINALIZER, BindingStatus, HeldRemovals,
-};
+use podward_api::discovery_binding::{BINDING_FINALIZER, BINDING_FINALIZERS, BindingStatus, HeldRemovals};
 use podward_registries::ServiceKey;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinHandle;
@@ -37,7 +35,7 @@ use super::status;
 use super::tracked::TrackedPod;
 use crate::index::{BindingEntry, PodChanges};
 use crate::members::Fence;
-use crate::model::{Binding, BindingKey, Orphan, RemovalLimit};
+use crate::model::{Binding, BindingKey, Orphan, RemovalLimit, Suspect};
 use crate::sync::RegistryAccess;
 
 /// The shortest pause between two passes because pods or bindings have changed, for each pod: a pass looks at all of them.
@@ -89,6 +87,10 @@ pub(crate) struct BindingTask {
     held: Option<HeldRemovals>,
     /// Why orphans could not be removed.
     removal_problem: Option<String>,
+    /// Entries of the last comparison that cannot be read, and that may be instances of this binding.
+    suspects: Vec<Suspect>,
+    /// What the last comparison could not read: some of the entries.
+    unreadable: BTreeSet<String>,
     unreachable: Option<String>,
     /// True if an address did not answer in the last comparison.
     was_unreachable: bool,
@@ -121,7 +123,7 @@ pub(crate) struct BindingTask {
     is_seen: bool,
     /// From when finalizers that could not be added or removed are tried again.
     guard_due: Duration,
-    /// Why they could not be added.
+    /// Why they could not be added. The binding may work meanwhile.
     guard_problem: Option<String>,
 }
 
@@ -148,6 +150,8 @@ impl BindingTask {
             totals: HashMap::new(),
             held: None,
             removal_problem: None,
+            suspects: Vec::new(),
+            unreadable: BTreeSet::new(),
             unreachable: None,
             was_unreachable: false,
             rejected: None,
@@ -195,9 +199,7 @@ impl BindingTask {
                         });
                     }
                     // A binding without it may vanish, and leave a hook for which pods would wait for ever.
-                    None if !binding.deleting
-                        && status::has_finalizer(&entry.object, BINDING_HOOK_FINALIZER) =>
-                    {
+                    None if !binding.deleting && may_attach(&entry) => {
                         let (sender, receiver) = watch::channel(wanted);
                         let attach = hook::attach(
                             self.shared.clone(),
@@ -265,7 +267,8 @@ impl BindingTask {
         let Some(binding) = entry.valid.clone() else {
             self.miss_pods();
             self.report(entry, None, hook).await;
-            return MAX_PAUSE;
+            // Nothing wakes the task when the Lease is renewed.
+            return if is_deleted && !self.fence.is_open() { UNCONFIRMED_RETRY } else { MAX_PAUSE };
         };
         let access = self.connector.access(&self.shared, &binding).await;
         if self.fence.is_ended() {
@@ -329,4 +332,9 @@ impl BindingTask {
         self.watch_registry(access);
         step
     }
+}
+
+/// Returns whether the hook of a binding may be registered: each of the finalizers keeps the binding until its hook is removed.
+fn may_attach(entry: &BindingEntry) -> bool {
+    BINDING_FINALIZERS.iter().any(|name| status::has_finalizer(&entry.object, name))
 }

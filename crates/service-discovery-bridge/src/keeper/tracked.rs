@@ -33,6 +33,8 @@ pub(crate) struct TrackedPod {
     /// Set while the registry may have another instance of the pod: one that it has left for another service, id or address.
     /// A comparison that begins at this time or later finds it.
     pub(crate) moved: Option<Duration>,
+    /// What the last comparison could not read, and may be an instance that the pod has left.
+    pub(crate) unreadable: Option<String>,
     /// True if the registry has shown the instance in service since it last showed it out of service.
     pub(crate) is_in_service: bool,
     /// When the registration was renewed last.
@@ -76,6 +78,7 @@ impl TrackedPod {
             fingerprint: 0,
             state: SyncState::NEW,
             moved: None,
+            unreadable: None,
             is_in_service: false,
             renewed: None,
             reported_calls: 0,
@@ -255,7 +258,7 @@ impl TrackedPod {
         match (&self.service, &self.state) {
             (Err(problem), _) => Some(problem),
             (Ok(_), SyncState::Open { problem, .. }) => problem.as_deref(),
-            (Ok(_), SyncState::Shown { .. }) => None,
+            (Ok(_), SyncState::Shown { .. }) => self.unreadable.as_deref(),
         }
     }
 }

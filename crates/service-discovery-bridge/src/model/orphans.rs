@@ -1,8 +1,8 @@
-//! Instances of a binding that no pod should have any more.
+//! Instances of a binding that no pod should have any more, and entries that may be such ones.
 
 use std::collections::HashSet;
 
-use podward_registries::{Instance, Owner, ServiceKey};
+use podward_registries::{Capabilities, Instance, Owner, ServiceKey, Unreadable};
 
 use super::binding::BindingKey;
 
@@ -57,12 +57,110 @@ pub(crate) fn marked_uid<'i>(cluster: &str, binding: &BindingKey, instance: &'i 
     ((of_cluster, namespace, name) == (cluster, &*binding.namespace, &*binding.name)).then_some(uid)
 }
 
+/// An entry that cannot be read, and that may be an instance of a binding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Suspect {
+    pub(crate) service: ServiceKey,
+    pub(crate) whose: Whose,
+    /// True if it has the mark of the binding, or is in a service that pods of the binding have or had.
+    pub(crate) is_near: bool,
+    /// What cannot be read, and what to do.
+    pub(crate) problem: String,
+}
+
+/// By what the pod of a [`Suspect`] is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Uid(String),
+    Host(String),
+}
+
+impl Suspect {
+    /// Returns what an entry of a service may be that cannot be read. `None` if it is no instance of the binding: it has another
+    /// mark, or neither a mark nor what Podward writes into a key. `is_known`: pods of the binding have or had the service.
+    pub(crate) fn new(
+        cluster: &str,
+        binding: &BindingKey,
+        capabilities: &Capabilities,
+        (service, is_known): (&ServiceKey, bool),
+        entry: Unreadable,
+    ) -> Option<Self> {
+        let Unreadable { id, host, owner, error, .. } = entry;
+        let is_ours = owner.map(|owner| {
+            let of = (&*owner.cluster, &owner.namespace, &owner.binding);
+            (of == (cluster, &binding.namespace, &binding.name)).then_some(owner.uid)
+        });
+        let (whose, is_near) = match is_ours {
+            Some(uid) => (Whose::Uid(uid?), true),
+            None if capabilities.by_address => (Whose::Host(host.filter(|_| is_known)?), true),
+            None => {
+                let (namespace, uid) = Owner::pod_in_id(&id)?;
+                (namespace == binding.namespace).then(|| (Whose::Uid(uid.to_owned()), is_known))?
+            }
+        };
+        Some(Self { service: service.clone(), whose, is_near, problem: error.to_string() })
+    }
+
+    /// Returns whether it may be an instance of the pod with this UID and address.
+    pub(crate) fn may_be_of(&self, uid: &str, host: &str) -> bool {
+        match &self.whose {
+            Whose::Uid(own) => own == uid,
+            Whose::Host(own) => own == host,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::super::binding::tests::{binding, pod};
     use super::*;
+
+    #[test]
+    fn an_entry_that_cannot_be_read_is_suspected_only_where_it_may_be_ours() {
+        let (binding, uid) = (binding(json!({})), "0f1c7a52-6d0e-4d5c-9a53-1f6a1f0c9c11");
+        let owner = |name: &str| {
+            let [cluster, namespace, pod] = ["c1", "shop", "web-0"].map(str::to_owned);
+            Owner { cluster, namespace, binding: name.to_owned(), pod, uid: uid.to_owned() }
+        };
+        let error = podward_registries::RegistryError {
+            doing: "read".to_owned(),
+            address: "a".to_owned(),
+            reason: "no instance".to_owned(),
+            kind: podward_registries::RegistryErrorKind::Invalid,
+        };
+        let suspect = |by_address, id: String, owner, is_known| {
+            let capabilities = Capabilities {
+                own: true,
+                steer: true,
+                by_address,
+                weights: true,
+                renewal: None,
+                batch: 1,
+                list_lag: Default::default(),
+                cache: Default::default(),
+            };
+            let host = Some("10.0.0.7".to_owned());
+            let entry = Unreadable { id, host, port: None, owner, error: error.clone() };
+            let service = ServiceKey::default();
+            let found = Suspect::new("c1", &binding.key, &capabilities, (&service, is_known), entry);
+            found.map(|found| (found.whose, found.is_near))
+        };
+        let of_uid = |is_near| Some((Whose::Uid(uid.to_owned()), is_near));
+        let ours = owner("web").instance_id(80);
+        for is_known in [false, true] {
+            assert_eq!(suspect(false, ours.clone(), None, is_known), of_uid(is_known));
+            assert_eq!(suspect(false, format!("other.web-0.{uid}.80"), None, is_known), None);
+            assert_eq!(suspect(false, "10.0.0.7:80".to_owned(), None, is_known), None);
+            let host = Some((Whose::Host("10.0.0.7".to_owned()), true)).filter(|_| is_known);
+            assert_eq!(suspect(true, "10.0.0.7:80".to_owned(), None, is_known), host);
+            for by_address in [false, true] {
+                assert_eq!(suspect(by_address, "x".to_owned(), Some(owner("web")), is_known), of_uid(true));
+                assert_eq!(suspect(by_address, ours.clone(), Some(owner("api")), is_known), None);
+            }
+        }
+    }
 
     #[test]
     fn only_our_own_instances_have_a_marked_pod() {

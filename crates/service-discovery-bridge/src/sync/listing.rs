@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use futures::stream::{self, StreamExt};
-use podward_registries::{Instance, RegistryError, ServiceKey};
+use podward_registries::{Listed, RegistryError, ServiceKey};
 
 use super::access::RegistryAccess;
 
@@ -11,7 +11,7 @@ use super::access::RegistryAccess;
 const MAX_CONCURRENT_CALLS: usize = 4;
 
 /// Reads all services at an address that may have instances of this cluster, and `known` ones besides, in their
-/// [canonical](podward_registries::Registry::canonical) form. Calls `visit` with each of them and its instances, as they
+/// [canonical](podward_registries::Registry::canonical) form. Calls `visit` with each of them and its entries, as they
 /// arrive.
 ///
 /// # Errors
@@ -20,7 +20,7 @@ pub(crate) async fn read_services(
     access: &RegistryAccess,
     address: usize,
     known: &HashSet<ServiceKey>,
-    mut visit: impl FnMut(ServiceKey, Vec<Instance>),
+    mut visit: impl FnMut(ServiceKey, Listed),
 ) -> Result<(), RegistryError> {
     let registry = &access.registry;
     let mut services = known.clone();
@@ -30,14 +30,14 @@ pub(crate) async fn read_services(
     let reads: Vec<_> = services
         .into_iter()
         .map(|service| async move {
-            let found = registry.instances(address, &service).await?;
+            let found = registry.listed(address, &service).await?;
             Ok::<_, RegistryError>((service, found))
         })
         .collect();
     let mut reads = stream::iter(reads).buffer_unordered(MAX_CONCURRENT_CALLS);
     while let Some(found) = reads.next().await {
-        let (service, instances) = found?;
-        visit(service, instances);
+        let (service, listed) = found?;
+        visit(service, listed);
     }
     Ok(())
 }

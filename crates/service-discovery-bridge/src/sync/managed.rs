@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use podward_core::UnixNanos;
 use podward_kube_util::now;
 use podward_registries::{
-    Capabilities, Change, Instance, MayChange, Registry, RegistryError, RegistryErrorKind, ServiceKey,
+    Capabilities, Change, Instance, Listed, MayChange, Registry, RegistryError, RegistryErrorKind, ServiceKey,
 };
 
 use super::call_log::{About, CallLog, RegistryCall};
@@ -125,22 +125,23 @@ impl Registry for ManagedRegistry {
         self.inner.reads_many()
     }
 
-    fn reads_single(&self) -> bool {
-        self.inner.reads_single()
-    }
-
     async fn services(&self, address: usize, cluster: &str) -> Result<Vec<ServiceKey>, RegistryError> {
         let found = self.read(self.inner.services(address, cluster)).await;
         found.unwrap_or_else(|| Err(self.refused("list the services".to_owned())))
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        self.listed(address, service).await?.complete()
+    }
+
+    async fn listed(&self, address: usize, service: &ServiceKey) -> Result<Listed, RegistryError> {
         let begin = now();
-        let found = self.read(self.inner.instances(address, service)).await;
+        let found = self.read(self.inner.listed(address, service)).await;
         let refused = || Err(self.refused(format!("read the instances of service {}", service.name)));
         let found = found.unwrap_or_else(refused);
         let about = || About::Service(service.clone());
-        self.record("registry list", begin, Some(address), about, found.as_ref().map(Vec::len));
+        let count = found.as_ref().map(|listed| listed.instances.len());
+        self.record("registry list", begin, Some(address), about, count);
         found
     }
 

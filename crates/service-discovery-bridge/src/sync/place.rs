@@ -1,7 +1,7 @@
 //! By what a registry tells services and instances apart.
 
 use podward_api::registry_connection::{HttpCall, HttpConnection, RegistryConnection, RegistryKind};
-use podward_registries::{Capabilities, Instance, ServiceKey};
+use podward_registries::{Capabilities, Instance, ServiceKey, Unreadable};
 
 /// The fields by which a registry tells services and instances apart. The names are those of the templates of Http.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +80,16 @@ impl PlaceFields {
             port: if self.has("port") { instance.port } else { 0 },
             // Nacos has it if an instance names none.
             cluster: if self.kind == RegistryKind::Nacos && cluster == "DEFAULT" { "" } else { cluster },
+        }
+    }
+
+    /// Returns what an entry that cannot be read is known by in its service.
+    pub(crate) fn place_of_unreadable<'e>(&self, entry: &'e Unreadable) -> Place<'e> {
+        Place {
+            id: if self.has("id") { &entry.id } else { "" },
+            host: entry.host.as_deref().filter(|_| self.has("host")).unwrap_or_default(),
+            port: entry.port.filter(|_| self.has("port")).unwrap_or_default(),
+            cluster: "",
         }
     }
 }

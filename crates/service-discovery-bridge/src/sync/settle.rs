@@ -6,7 +6,9 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt};
 use parking_lot::Mutex;
 use podward_api::discovery_binding::BindingMode;
-use podward_registries::{Change, Instance, RegistryError, RegistryErrorKind, ServiceKey};
+use podward_registries::{
+    Change, Instance, Listed, RegistryError, RegistryErrorKind, ServiceKey, Unreadable,
+};
 use tokio::time::Instant;
 
 use super::access::RegistryAccess;
@@ -139,13 +141,17 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
     if !changes.is_empty() {
         return Judged::Write(changes);
     }
-    let adds = matches!(task.presence, Presence::InService | Presence::Unchanged);
     match first_error {
-        Some(error) if !adds || unreachable.len() == views.len() => {
+        Some(error) if !adds(task) || unreachable.len() == views.len() => {
             Judged::Outcome(Outcome::Failed(error.to_string()))
         }
         _ => Judged::Outcome(Outcome::Shown { unreachable, drifted, written: false }),
     }
+}
+
+/// Returns whether the pod of a task is to have an instance in service.
+fn adds(task: &Task) -> bool {
+    matches!(task.presence, Presence::InService | Presence::Unchanged)
 }
 
 /// Returns whether two changes of a task are about one instance. All others of its pod have another id.
@@ -189,7 +195,7 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize], silent: &
             let begin = Instant::now();
             let wanted = |place: usize| &tasks[open[place]].desired.instance;
             let found: Vec<View> = match places.as_slice() {
-                [place] => vec![find(access, address, service, wanted(*place), by_id).await],
+                [place] => vec![find(access, address, &tasks[open[*place]]).await],
                 places if !lists => {
                     let wanted: Vec<&Instance> = places.iter().map(|place| wanted(*place)).collect();
                     match access.registry.read_many(address, service, &wanted).await {
@@ -198,25 +204,11 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize], silent: &
                     }
                 }
                 _ => {
-                    let listed = access.registry.instances(address, service).await;
+                    let listed = access.registry.listed(address, service).await;
                     match listed {
                         Ok(listed) => {
-                            let of = |place: &usize| {
-                                let of_task =
-                                    |found: &&Instance| is_same(access, found, wanted(*place), by_id);
-                                Ok(listed.iter().filter(of_task).cloned().collect())
-                            };
+                            let of = |place: &usize| of_task(access, &listed, &tasks[open[*place]]);
                             places.iter().map(of).collect()
-                        }
-                        // Only the pod whose instance cannot be read waits.
-                        Err(error)
-                            if by_id
-                                && error.kind == RegistryErrorKind::Invalid
-                                && access.registry.reads_single() =>
-                        {
-                            let read = |place: &usize| find(access, address, service, wanted(*place), by_id);
-                            let reads: Vec<_> = places.iter().map(read).collect();
-                            stream::iter(reads).buffered(MAX_CONCURRENT_CALLS).collect().await
                         }
                         Err(error) => places.iter().map(|_| Err(error.clone())).collect(),
                     }
@@ -246,21 +238,15 @@ fn is_no_answer(error: &RegistryError) -> bool {
     matches!(error.kind, RegistryErrorKind::Unavailable | RegistryErrorKind::Unknown)
 }
 
-/// Reads the instances of a pod at one address. One that the application registered has an id of its own, so it is found by
-/// its address in a list; its present state is then read by the id.
-async fn find(
-    access: &RegistryAccess,
-    address: usize,
-    service: &ServiceKey,
-    wanted: &Instance,
-    by_id: bool,
-) -> View {
+/// Reads the instances of a task's pod at one address. One that the application registered has an id of its own, so it is
+/// found by its address in a list; its present state is then read by the id.
+async fn find(access: &RegistryAccess, address: usize, task: &Task) -> View {
     let registry = &access.registry;
-    if by_id || access.capabilities.by_address {
-        return Ok(registry.instance(address, service, wanted).await?.into_iter().collect());
+    let Desired { service, instance, .. } = &task.desired;
+    if task.mode == BindingMode::Own || access.capabilities.by_address {
+        return Ok(registry.instance(address, service, instance).await?.into_iter().collect());
     }
-    let mut listed = registry.instances(address, service).await?;
-    listed.retain(|found| is_same(access, found, wanted, by_id));
+    let listed = of_task(access, &registry.listed(address, service).await?, task)?;
     if access.capabilities.list_lag.is_zero() {
         return Ok(listed);
     }
@@ -269,6 +255,27 @@ async fn find(
         present.extend(registry.instance(address, service, found).await?);
     }
     Ok(present)
+}
+
+/// Returns the instances of a task's pod in a list.
+///
+/// # Errors
+/// Fails if an entry that cannot be read may be one of them. An application is in service by one of its entries, whatever a
+/// further one is.
+fn of_task(access: &RegistryAccess, listed: &Listed, task: &Task) -> View {
+    let wanted = &task.desired.instance;
+    let by_id = task.mode == BindingMode::Own;
+    let found = listed.instances.iter().filter(|found| is_same(access, found, wanted, by_id));
+    let found: Vec<Instance> = found.cloned().collect();
+    let is_served = !by_id && adds(task) && !found.is_empty();
+    let may_be = |entry: &&Unreadable| match by_id && !access.capabilities.by_address {
+        true => entry.id == wanted.id,
+        false => entry.may_be_at(&wanted.host, wanted.port),
+    };
+    match listed.unreadable.iter().find(may_be) {
+        Some(entry) if !is_served => Err(entry.error.clone()),
+        _ => Ok(found),
+    }
 }
 
 /// Writes changes, and returns the errors.

@@ -10,6 +10,8 @@ use crate::http::template::{Field, Part, Scope, Subject, Template};
 use crate::instance::{Instance, ServiceKey};
 use crate::owner::Owner;
 
+use super::PodKey;
+
 /// A key `<lead>${service}<delimiter><rest>` and a value of JSON.
 #[derive(Clone, Debug)]
 pub(in crate::etcd) struct TemplateFormat {
@@ -112,13 +114,18 @@ impl TemplateFormat {
         })
     }
 
-    pub(super) fn may_be_ours(&self, rest: &str) -> bool {
-        let Some(Found { id, host, .. }) = self.read_key(rest) else { return false };
-        match id {
-            Some(id) => Owner::may_have_id(&id),
+    pub(super) fn pod_key(&self, rest: &str) -> Option<PodKey> {
+        let Found { id, host, port, .. } = self.read_key(rest)?;
+        let id = match id {
+            Some(id) => Owner::pod_in_id(&id).is_some().then_some(id),
             // Pods have IP addresses.
-            None => host.is_some_and(|host| host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok()),
-        }
+            None => {
+                let host = host.as_deref()?;
+                let is_ip = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+                is_ip.then(|| format!("{host}:{}", port.unwrap_or_default()))
+            }
+        };
+        Some(PodKey { id: id?, host, port })
     }
 
     fn read_key(&self, rest: &str) -> Option<Found> {

@@ -12,25 +12,33 @@ use super::task::{TaskPod, WebhookTask};
 
 /// Pods that a webhook refused are sent again after this time, as by KusionStack, in nanoseconds.
 const REFUSED_DELAY: i64 = 5_000_000_000;
+/// The longest delay of pods that are too large, in nanoseconds. An event of the pod need not be one of its parameters.
+const LONGEST_UNSENT_DELAY: i64 = 30_000_000_000;
 
 impl WebhookMachine {
     /// Takes the pods with the names in `unsent` out of the batch `number`, before its answer: they were not sent.
-    /// Those with a text are refused with it, and sent again after a while. The others are in the next batch.
+    /// Those with a text are refused with it, and sent again after a while. The others are in the next batch. Returns true
+    /// if verdicts have changed.
     pub(crate) fn leave_out(
         &mut self,
         number: u64,
         unsent: &BTreeMap<String, Option<String>>,
         now: UnixNanos,
-    ) {
-        let Some((_, batch)) = self.batch.as_mut().filter(|(batch, _)| *batch == number) else { return };
+    ) -> bool {
+        let Some((_, batch)) = self.batch.as_mut().filter(|(batch, _)| *batch == number) else {
+            return false;
+        };
+        let mut is_news = false;
         for pod in batch.extract_if(.., |pod| unsent.contains_key(&pod.name)) {
             let Some(Some(text)) = unsent.get(&pod.name) else { continue };
             let fingerprint = WebhookFingerprint::CallFailed(text.clone());
             let text = format!("Webhook {} can't be called: {text}", self.name);
-            let reason = WebhookReason { text, fingerprint };
-            self.refused.insert(pod.key, PodRefusal { reason, is_rejected: false, number });
+            let reason = WebhookReason { text, fingerprint: fingerprint.clone() };
+            let before = self.refused.insert(pod.key, PodRefusal { reason, is_rejected: false, number });
+            is_news |= before.is_none_or(|before| before.reason.fingerprint != fingerprint);
             self.retry_at = self.retry_at.max(UnixNanos(now.0.saturating_add(REFUSED_DELAY)));
         }
+        is_news
     }
 
     /// Processes the answer to a batch. `trace` is the id that the batch was sent with. `delay_after` returns the delay
@@ -45,9 +53,13 @@ impl WebhookMachine {
     ) {
         let Some((_, batch)) = self.batch.take_if(|(batch, _)| *batch == number) else { return };
         if batch.is_empty() {
-            // No pod was sent.
+            // No pod was sent, because each is too large.
+            let delay = REFUSED_DELAY.saturating_mul(1 << self.unsent.min(8)).min(LONGEST_UNSENT_DELAY);
+            self.unsent = self.unsent.saturating_add(1);
+            self.retry_at = self.retry_at.max(UnixNanos(now.0.saturating_add(delay)));
             return;
         }
+        self.unsent = 0;
         let name = self.name.clone();
         let for_rule = |answer: PostAnswer| answer.for_rule(self.settings.polling.is_some());
         let unusable = |problem: AnswerProblem| WebhookFailure::Webhook(problem.to_string());

@@ -38,6 +38,8 @@ pub(crate) struct WebhookMachine {
     pub(super) refused: BTreeMap<CheckKey, PodRefusal>,
     /// The number and the pods of the batch in flight.
     pub(super) batch: Option<(u64, Vec<TaskPod>)>,
+    /// Batches in a row of which each pod was too large, so that nothing was sent.
+    pub(super) unsent: u32,
     /// Batches that failed in a row.
     pub(super) failures: u32,
     /// No batch is sent before this time.
@@ -64,6 +66,7 @@ impl WebhookMachine {
             passed: BTreeMap::new(),
             refused: BTreeMap::new(),
             batch: None,
+            unsent: 0,
             failures: 0,
             blocked_until: UnixNanos(i64::MIN),
             retry_at: UnixNanos(i64::MIN),
@@ -101,6 +104,13 @@ impl WebhookMachine {
             self.passed.retain(|_, failure| failure.is_none());
         }
         self.settings = settings;
+    }
+
+    /// Sends pods that were too large again at once: the rule may name smaller parameters now.
+    pub(crate) fn retry_too_large(&mut self) {
+        if std::mem::take(&mut self.unsent) > 0 {
+            self.retry_at = UnixNanos(i64::MIN);
+        }
     }
 
     /// Sets the pods that wait for the rule.

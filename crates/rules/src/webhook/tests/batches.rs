@@ -151,10 +151,35 @@ fn a_pod_that_fits_into_no_request_waits_whatever_the_policy() {
     assert_eq!((waits.calls, waits.wake_at), (vec![], Some(at(5))));
     let (number, _) = batch(&mut machine, at(5));
     machine.leave_out(number, &unsent(&[], &["a"]), at(5));
-    let nothing = WebhookFailure::Local("nothing to send".to_owned());
-    machine.post_answered(number, "trace", Err(nothing), at(5), nominal_delay);
+    machine.post_answered(number, "trace", Err(WebhookFailure::TooLarge), at(5), nominal_delay);
     machine.set_waiting(waiting(&["a", "c"]), at(5));
     assert_eq!(batch(&mut machine, at(5)).1, ["c", "a"]);
+}
+
+/// Only an event of the pod or the rule makes it smaller.
+#[test]
+fn a_pod_that_fits_into_no_request_is_tried_less_and_less_often() {
+    let mut machine = machine(true);
+    machine.set_waiting(waiting(&["a"]), at(0));
+    let mut now = at(0);
+    for pause in [5, 10, 20, 30, 30] {
+        let (number, _) = batch(&mut machine, now);
+        let is_news = machine.leave_out(number, &unsent(&[], &["a"]), now);
+        assert_eq!(is_news, now == at(0), "verdicts change once");
+        machine.post_answered(number, "trace", Err(WebhookFailure::TooLarge), now, nominal_delay);
+        let next = UnixNanos(now.0 + pause * SECOND);
+        assert_eq!(machine.next_calls(now).wake_at, Some(next));
+        now = next;
+    }
+    // Another pod is sent at once, and so are all when the rule has changed.
+    machine.set_waiting(waiting(&["a", "b"]), now);
+    let (number, pods) = batch(&mut machine, now);
+    assert_eq!(pods, ["b", "a"]);
+    machine.leave_out(number, &unsent(&[], &["b", "a"]), now);
+    machine.post_answered(number, "trace", Err(WebhookFailure::TooLarge), now, nominal_delay);
+    assert!(machine.next_calls(now).calls.is_empty());
+    machine.retry_too_large();
+    assert_eq!(batch(&mut machine, now).1, ["a", "b"]);
 }
 
 #[test]

@@ -16,6 +16,8 @@ pub(crate) enum WebhookFailure {
     Late(HiddenReason),
     /// The call was not made because something failed on this side. It is retried, whatever the policy.
     Local(String),
+    /// The call was not made because each pod that waits is too large for a request.
+    TooLarge,
 }
 
 /// A failure whose reason the author of the rule must not learn.
@@ -32,6 +34,7 @@ impl WebhookFailure {
     pub(crate) fn text(&self) -> &str {
         match self {
             WebhookFailure::Webhook(text) | WebhookFailure::Local(text) => text,
+            WebhookFailure::TooLarge => "no pod that waits fits into a request",
             WebhookFailure::NotAllowed(hidden)
             | WebhookFailure::Unreachable(hidden)
             | WebhookFailure::Late(hidden) => &hidden.text,
@@ -41,7 +44,7 @@ impl WebhookFailure {
     /// Returns the reason that is only for the log; an empty text if [`text`](Self::text) says everything.
     pub(crate) fn reason_to_log(&self) -> &str {
         match self {
-            WebhookFailure::Webhook(_) | WebhookFailure::Local(_) => "",
+            WebhookFailure::Webhook(_) | WebhookFailure::Local(_) | WebhookFailure::TooLarge => "",
             WebhookFailure::NotAllowed(hidden)
             | WebhookFailure::Unreachable(hidden)
             | WebhookFailure::Late(hidden) => &hidden.reason,
@@ -50,7 +53,7 @@ impl WebhookFailure {
 
     /// True if the webhook failed, so that the rule's failure policy applies.
     pub(crate) fn is_of_webhook(&self) -> bool {
-        !matches!(self, WebhookFailure::Local(_))
+        !matches!(self, WebhookFailure::Local(_) | WebhookFailure::TooLarge)
     }
 
     pub(crate) fn outcome(&self) -> RuleWebhookOutcome {
@@ -59,7 +62,7 @@ impl WebhookFailure {
             WebhookFailure::NotAllowed(_) => RuleWebhookOutcome::NotAllowed,
             WebhookFailure::Unreachable(_) => RuleWebhookOutcome::Unreachable,
             WebhookFailure::Late(_) => RuleWebhookOutcome::Timeout,
-            WebhookFailure::Local(_) => RuleWebhookOutcome::Unsent,
+            WebhookFailure::Local(_) | WebhookFailure::TooLarge => RuleWebhookOutcome::Unsent,
         }
     }
 }

@@ -7,8 +7,8 @@ use podward_core::hooks::{EvidenceLevel, HookPhase};
 use podward_proto::v1;
 
 use super::super::calls::{Answer, OpenCall, answer};
-use super::BindingTask;
-use crate::model::{Binding, CacheWaits, Demand, Orphan};
+use super::{BindingTask, UNREACHABLE_RETRY};
+use crate::model::{Binding, CacheWaits, Demand, Orphan, Suspect};
 use crate::sync::RegistryAccess;
 
 impl BindingTask {
@@ -103,6 +103,14 @@ impl BindingTask {
                 },
                 _ => pending("the binding does not select the pod, or has not seen it yet", None),
             };
+        }
+        let hosts = || call.pod.ips.iter().map(String::as_str).chain([""]);
+        let may_be = |suspect: &&Suspect| hosts().any(|host| suspect.may_be_of(&call.pod.uid, host));
+        if let Some(suspect) = self.suspects.iter().find(may_be) {
+            self.released.insert(call.pod.uid.clone(), None);
+            let again = self.compared.unwrap_or_default() + UNREACHABLE_RETRY;
+            self.comparison_due = self.comparison_due.min(again);
+            return pending(&suspect.problem, None);
         }
         let is_clean =
             self.unreachable.is_none() && !self.orphans.iter().any(|orphan| orphan.uid == call.pod.uid);

@@ -53,6 +53,11 @@ impl BindingTask {
         }
         self.orphans = found_again(&self.orphans, comparison.orphans);
         self.totals = comparison.totals;
+        self.suspects = comparison.suspects;
+        for problem in comparison.unreadable.difference(&self.unreadable) {
+            tracing::warn!(binding = %self.key, problem, "an entry of the registry cannot be read");
+        }
+        self.unreadable = comparison.unreadable;
         tracing::debug!(binding = %self.key, took = ?took, orphans = self.orphans.len(), "compared");
     }
 }

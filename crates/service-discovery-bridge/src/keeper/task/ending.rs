@@ -1,5 +1,7 @@
 //! The finalizers of a binding, and the end of the work for it.
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
 use podward_api::discovery_binding::{
     BINDING_FINALIZER, BINDING_FINALIZERS, BINDING_HOOK_FINALIZER, BindingMode,
@@ -8,7 +10,7 @@ use podward_api::discovery_binding::{
 use super::super::{hook, status};
 use super::{BindingTask, GUARD_RETRY};
 use crate::index::BindingEntry;
-use crate::model::Binding;
+use crate::model::{Binding, BoundPod, Suspect, Whose};
 
 impl BindingTask {
     /// Ends the work for a binding that is being deleted: when no instance is left.
@@ -54,7 +56,24 @@ impl BindingTask {
         let is_compared =
             self.unreachable.is_none() && self.compared.is_some_and(|at| at >= self.finish_from);
         binding.mode != BindingMode::Own
-            || (is_compared && self.orphans.is_empty() && self.tracked.is_empty())
+            || (is_compared
+                && self.orphans.is_empty()
+                && self.tracked.is_empty()
+                && self.suspect_of(binding).is_none())
+    }
+
+    /// Returns an entry that cannot be read, and may be an instance of the binding, whose pods are not tracked any more.
+    fn suspect_of(&self, binding: &Binding) -> Option<&Suspect> {
+        if self.suspects.is_empty() {
+            return None;
+        }
+        let (index, namespace) = (&self.shared.index, &self.key.namespace);
+        let all = index.pod_uids(namespace).into_iter().filter_map(|uid| index.pod(namespace, &uid));
+        let pods: Vec<Arc<BoundPod>> = all.filter(|pod| binding.is_about(pod)).collect();
+        self.suspects.iter().find(|suspect| {
+            (suspect.is_near && matches!(suspect.whose, Whose::Uid(_)))
+                || pods.iter().any(|pod| suspect.may_be_of(&pod.uid, &pod.ip))
+        })
     }
 
     /// Returns why instances that no pod should have are still in the registry. `None` if none is known.
@@ -66,7 +85,11 @@ impl BindingTask {
                  left"
             )
         };
-        self.removal_problem.clone().or_else(|| (binding.deleting && count > 0).then(remain))
+        let waits = || {
+            let unread = self.suspect_of(binding).map(|suspect| suspect.problem.clone());
+            unread.or_else(|| (count > 0).then(remain))
+        };
+        self.removal_problem.clone().or_else(|| binding.deleting.then(waits).flatten())
     }
 
     /// Adds the finalizers that a binding needs: before anything is registered, and before pods wait for its hook. The watch
@@ -92,7 +115,10 @@ impl BindingTask {
                 problem
             });
         }
-        self.rejected = self.rejected.take().or_else(|| self.guard_problem.clone());
-        mode == BindingMode::Own && status::has_finalizer(&entry.object, BINDING_FINALIZER)
+        let may_go_on = mode == BindingMode::Own && status::has_finalizer(&entry.object, BINDING_FINALIZER);
+        if !may_go_on {
+            self.rejected = self.rejected.take().or_else(|| self.guard_problem.clone());
+        }
+        may_go_on
     }
 }

@@ -42,7 +42,7 @@ impl BindingTask {
         });
         // The first by name, so that the message does not change without a reason.
         let problem = problem.min().map(|(pod, problem)| format!("pod {pod}: {problem}"));
-        let problem = problem.or_else(|| self.remainder(binding?));
+        let problem = problem.or_else(|| self.remainder(binding?)).or_else(|| self.guard_problem.clone());
         let held = self.held.clone();
         self.shared.metrics.set(
             &self.key,

@@ -49,12 +49,15 @@ fn api_server_with(object: &DiscoveryBinding, status: StatusCode) -> (kube::Clie
     (kube::Client::new(answer, "shop"), patches)
 }
 
+fn entry(object: DiscoveryBinding) -> BindingEntry {
+    let valid = Binding::new(object.clone()).ok().map(Arc::new);
+    BindingEntry { valid, problem: None, object: Arc::new(object) }
+}
+
 impl Fixture {
     /// Does what is due for the binding as `object` has it, and returns the pause.
     async fn pass(&mut self, object: DiscoveryBinding) -> Duration {
-        let valid = Binding::new(object.clone()).ok().map(Arc::new);
-        let entry = BindingEntry { valid, problem: None, object: Arc::new(object) };
-        self.task.pass(&entry, &HookState::Attached).await
+        self.task.pass(&entry(object), &HookState::Attached).await
     }
 
     /// Has the task use the registry in memory, and an API server that answers patches of the binding with `status`.
@@ -85,8 +88,10 @@ async fn instances_are_kept_while_the_finalizer_of_the_hook_cannot_be_added() {
         assert!(fixture.registry.written().contains(&"renew".to_owned()), "{status}: no heartbeat");
         // Each change of a pod is a pass, and not a patch.
         assert_eq!(patches.lock().len(), 1, "{status}");
-        let is_told = fixture.task.rejected.is_some();
-        assert_eq!(is_told, status != StatusCode::CONFLICT, "{status}: {:?}", fixture.task.rejected);
+        assert_eq!(fixture.task.rejected, None, "{status}: the binding works");
+        let problem = &fixture.task.guard_problem;
+        assert_eq!(problem.is_some(), status != StatusCode::CONFLICT, "{status}: {problem:?}");
+        assert!(may_attach(&entry(object.clone())), "{status}: pods wait for the hook");
         fixture.task.guard_due = Duration::ZERO;
         fixture.pass(object.clone()).await;
         let patches = patches.lock();
@@ -104,6 +109,32 @@ async fn a_binding_without_a_finalizer_registers_nothing() {
     fixture.put(pod(1));
     assert_eq!(fixture.pass(object).await, GUARD_RETRY);
     assert!(fixture.registry.written().is_empty());
+}
+
+#[test]
+fn a_hook_is_registered_only_for_a_binding_that_stays_until_it_is_removed() {
+    for (finalizers, may) in [
+        (json!([BINDING_FINALIZER]), true),
+        (json!([BINDING_HOOK_FINALIZER]), true),
+        (json!(["other"]), false),
+    ] {
+        assert_eq!(may_attach(&entry(object(&json!({}), &finalizers))), may, "{finalizers}");
+    }
+}
+
+/// Nothing wakes the task when the Lease is renewed.
+#[tokio::test]
+async fn a_deleted_binding_that_was_never_valid_is_looked_at_again_soon() {
+    let mut object = object(&json!({}), &json!([BINDING_HOOK_FINALIZER]));
+    object.spec.port = serde_json::from_value(json!(0)).unwrap();
+    object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    let (client, _) = api_server(&object);
+    let mut fixture = Fixture::new(Memory::default(), json!({}));
+    fixture.replace_task(Shared { client, ..shared() });
+    let long_ago = Instant::now().checked_sub(Duration::from_secs(60)).unwrap();
+    fixture.task.shared.tenure.confirm(long_ago);
+    let pause = fixture.pass(object).await;
+    assert!(pause <= Duration::from_secs(1), "{pause:?}");
 }
 
 /// Its last valid form does not say that it is being deleted.

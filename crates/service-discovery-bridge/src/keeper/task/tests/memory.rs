@@ -6,9 +6,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use podward_registries::{
-    Capabilities, Change, Instance, MayChange, Registry, RegistryError, RegistryErrorKind, ServiceKey,
+    Capabilities, Change, Instance, Listed, MayChange, Registry, RegistryError, RegistryErrorKind,
+    ServiceKey, Unreadable,
 };
 use tokio_util::sync::CancellationToken;
+
+use crate::model::BoundPod;
 
 /// A registry in memory. Its fields are what it can do.
 #[derive(Debug)]
@@ -45,8 +48,8 @@ pub(super) struct State {
     hangs: bool,
     /// The number of reads at the silent address.
     silent_reads: usize,
-    /// The host of an instance that cannot be read, so that lists cannot be read either.
-    unreadable: Option<&'static str>,
+    /// The service, the id and the host of an instance that cannot be read.
+    unreadable: Option<(&'static str, String, String)>,
 }
 
 impl Default for Memory {
@@ -83,9 +86,21 @@ impl Memory {
         self.state.lock().hangs = true;
     }
 
-    /// Has the instance of a host be unreadable, and lists with it.
-    pub(super) fn spoil(&self, host: &'static str) {
-        self.state.lock().unreadable = Some(host);
+    /// Has what is stored for a pod in a service be unreadable. Its host is not known if the pod has no address.
+    pub(super) fn spoil(&self, service: &'static str, pod: &BoundPod) {
+        let BoundPod { namespace, name, uid, ip, .. } = pod;
+        self.state.lock().unreadable = Some((service, format!("{namespace}.{name}.{uid}.8080"), ip.clone()));
+    }
+
+    /// Has everything be readable again.
+    pub(super) fn correct(&self) {
+        self.state.lock().unreadable = None;
+    }
+
+    /// Removes the instances of a host, as somebody else does.
+    pub(super) fn lose(&self, host: &str) {
+        let mut state = self.state.lock();
+        state.services.values_mut().for_each(|instances| instances.retain(|found| found.host != host));
     }
 
     /// Has all instances be healthy that are not.
@@ -133,7 +148,7 @@ impl Memory {
     }
 }
 
-fn unreadable() -> RegistryError {
+fn unreadable_error() -> RegistryError {
     let (doing, address) = ("read".to_owned(), "http://a".to_owned());
     let (reason, kind) = ("a value is no instance".to_owned(), RegistryErrorKind::Invalid);
     RegistryError { doing, address, reason, kind }
@@ -162,10 +177,6 @@ impl Registry for Memory {
         self.lists
     }
 
-    fn reads_single(&self) -> bool {
-        true
-    }
-
     fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -177,10 +188,17 @@ impl Registry for Memory {
             let (reason, kind) = ("it has failed".to_owned(), RegistryErrorKind::Unavailable);
             return Err(RegistryError { doing, address, reason, kind });
         }
-        Ok(state.services.keys().cloned().collect())
+        let name =
+            |(name, ..): &(&str, _, _)| ServiceKey { name: (*name).to_owned(), ..ServiceKey::default() };
+        let spoiled = state.unreadable.as_ref().map(name);
+        Ok(state.services.keys().cloned().chain(spoiled).collect())
     }
 
     async fn instances(&self, address: usize, service: &ServiceKey) -> Result<Vec<Instance>, RegistryError> {
+        self.listed(address, service).await?.complete()
+    }
+
+    async fn listed(&self, address: usize, service: &ServiceKey) -> Result<Listed, RegistryError> {
         if self.silent == Some(address) {
             self.state.lock().silent_reads += 1;
             tokio::time::sleep(Duration::from_millis(1100)).await;
@@ -192,10 +210,15 @@ impl Registry for Memory {
         if self.state.lock().hangs {
             std::future::pending::<()>().await;
         }
-        if self.state.lock().unreadable.is_some() {
-            return Err(unreadable());
-        }
-        Ok(self.state.lock().services.get(&self.stored(service)).cloned().unwrap_or_default())
+        let state = self.state.lock();
+        let mut instances = state.services.get(&self.stored(service)).cloned().unwrap_or_default();
+        let unreadable = state.unreadable.as_ref().filter(|(name, ..)| *name == service.name);
+        let unreadable = unreadable.map(|(_, id, host)| {
+            let (id, host) = (id.clone(), Some(host.clone()).filter(|host| !host.is_empty()));
+            Unreadable { id, host, port: Some(8080), owner: None, error: unreadable_error() }
+        });
+        instances.retain(|found| unreadable.as_ref().is_none_or(|entry| entry.id != found.id));
+        Ok(Listed { instances, unreadable: unreadable.into_iter().collect() })
     }
 
     async fn instance(
@@ -204,14 +227,11 @@ impl Registry for Memory {
         service: &ServiceKey,
         wanted: &Instance,
     ) -> Result<Option<Instance>, RegistryError> {
-        let spoiled = self.state.lock().unreadable.take();
-        if spoiled == Some(wanted.host.as_str()) {
-            self.state.lock().unreadable = spoiled;
-            return Err(unreadable());
+        let Listed { instances, unreadable } = self.listed(address, service).await?;
+        if unreadable.iter().any(|entry| entry.id == wanted.id) {
+            return Err(unreadable_error());
         }
-        let listed = self.instances(address, service).await;
-        self.state.lock().unreadable = spoiled;
-        Ok(listed?.into_iter().find(|found| self.is_same(found, wanted)))
+        Ok(instances.into_iter().find(|found| self.is_same(found, wanted)))
     }
 
     async fn renew_while(

@@ -97,6 +97,24 @@ async fn an_earlier_registration_that_is_not_healthy_does_not_delay_an_applicati
     assert!(written.iter().all(|change| change.starts_with("register")), "{written:?}");
 }
 
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_holds_the_removal_of_the_pod_that_it_may_belong_to() {
+    // That of another pod, that of this pod, and that of nobody knows whom.
+    for (ip, is_held) in [("10.0.0.9", false), ("10.0.0.1", true), ("", true)] {
+        let mut fixture = Fixture::new(Memory::default(), json!({"mode": "Steer"}));
+        fixture.put(pod(1));
+        register(&fixture).await;
+        fixture.registry.spoil("web", &BoundPod { ip: ip.to_owned(), ..pod(9) });
+        assert_eq!(fixture.ask(Phase::Complete, &pod(1)).await, Ok(EvidenceLevel::Proven), "{ip}");
+        fixture.task.calls.clear();
+        let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
+        fixture.put(drained.clone());
+        let answer = fixture.ask(Phase::Prepare, &drained).await;
+        let is_named = answer.as_ref().is_err_and(|why| why.contains("a value is no instance"));
+        assert_eq!((answer.is_ok(), is_named), (!is_held, is_held), "{ip}: {answer:?}");
+    }
+}
+
 /// Its status is the application's own.
 #[tokio::test]
 async fn an_application_that_is_not_healthy_is_waited_for() {

@@ -1,5 +1,7 @@
 //! A replica that takes a binding over, and does not know yet which pods are in service; and what must not keep it busy.
 
+use podward_proto::v1::{EvidenceLevel, Phase};
+
 use super::*;
 use crate::model::Demand;
 
@@ -30,19 +32,123 @@ async fn the_removal_limit_holds_before_the_first_comparison() {
     }
 }
 
+/// As Kubernetes names them, so that the id of its instance is recognized.
+fn with_uid(number: u8) -> BoundPod {
+    BoundPod { uid: format!("0f1c7a52-6d0e-4d5c-9a53-1f6a1f0c9c1{number}"), ..pod(number) }
+}
+
+fn drained(number: u8) -> BoundPod {
+    BoundPod { demand: Demand::OutForUpdate, ..pod(number) }
+}
+
 #[tokio::test]
-async fn an_instance_that_cannot_be_read_keeps_no_other_pod_from_being_added() {
+async fn an_instance_that_cannot_be_read_keeps_only_its_own_pod() {
     // Read one by one, and in a list.
     for count in [3, 12] {
-        let mut fixture = Fixture::new(Memory::default(), json!({}));
-        fixture.registry.spoil("10.0.0.1");
+        let mut fixture = Fixture::new(Memory { lists: true, ..Memory::default() }, json!({}));
+        fixture.registry.spoil("web", &pod(1));
         (1..=count).for_each(|number| fixture.put(pod(number)));
         fixture.rounds().await;
         let shown = fixture.registry.shown("web");
         assert_eq!(shown.len(), usize::from(count) - 1, "{shown:?}");
         let problems: Vec<&str> = fixture.task.tracked.values().filter_map(TrackedPod::problem).collect();
         assert_eq!(problems, ["read at http://a: a value is no instance"]);
+        assert!(fixture.task.comparison_due > Duration::from_secs(3), "{:?}", fixture.task.comparison_due);
+        fixture.registry.lose("10.0.0.2");
+        fixture.rounds().await;
+        assert!(fixture.registry.shown("web").contains(&"10.0.0.2:8080".to_owned()));
+        fixture.put(drained(3));
+        assert_eq!(fixture.ask(Phase::Prepare, &drained(3)).await, Ok(EvidenceLevel::Proven));
+        fixture.task.calls.clear();
+        fixture.put(drained(1));
+        let why = fixture.ask(Phase::Prepare, &drained(1)).await.unwrap_err();
+        assert!(why.contains("a value is no instance"), "{why}");
     }
+}
+
+#[tokio::test]
+async fn what_others_store_and_cannot_be_read_holds_no_drain() {
+    let mut fixture = Fixture::new(Memory { lists: true, ..Memory::default() }, json!({}));
+    fixture.registry.spoil("other", &with_uid(9));
+    (1..=3).for_each(|number| fixture.put(pod(number)));
+    fixture.rounds().await;
+    fixture.put(drained(2));
+    assert_eq!(fixture.ask(Phase::Prepare, &drained(2)).await, Ok(EvidenceLevel::Proven));
+    Arc::make_mut(&mut fixture.binding).deleting = true;
+    fixture.rounds().await;
+    assert!(fixture.task.is_finished(&fixture.binding));
+}
+
+#[tokio::test]
+async fn an_instance_that_a_pod_may_have_left_and_that_cannot_be_read_holds_only_this_pod() {
+    let mut fixture = Fixture::new(Memory { lists: true, ..Memory::default() }, json!({}));
+    fixture.registry.spoil("old", &with_uid(1));
+    [with_uid(1), pod(2)].into_iter().for_each(|pod| fixture.put(pod));
+    fixture.rounds().await;
+    assert_eq!(fixture.registry.shown("web").len(), 2);
+    fixture.put(drained(2));
+    assert_eq!(fixture.ask(Phase::Prepare, &drained(2)).await, Ok(EvidenceLevel::Proven));
+    fixture.task.calls.clear();
+    let first = BoundPod { demand: Demand::OutForUpdate, ..with_uid(1) };
+    fixture.put(first.clone());
+    let why = fixture.ask(Phase::Prepare, &first).await.unwrap_err();
+    assert!(why.contains("a value is no instance"), "{why}");
+    fixture.task.calls.clear();
+    fixture.registry.correct();
+    assert_eq!(fixture.ask(Phase::Prepare, &first).await, Ok(EvidenceLevel::Proven));
+}
+
+/// The keys of the registry have no UIDs.
+#[tokio::test]
+async fn an_address_that_a_pod_may_have_left_and_that_cannot_be_read_holds_only_this_pod() {
+    let service = |name: &str| json!({"service": {"name": name}});
+    let registry = Memory { lists: true, by_address: true, ..Memory::default() };
+    let mut fixture = Fixture::new(registry, service("old"));
+    (1..=2).for_each(|number| fixture.put(pod(number)));
+    fixture.rounds().await;
+    fixture.registry.spoil("old", &pod(1));
+    fixture.bind(service("new"));
+    fixture.rounds().await;
+    assert_eq!(fixture.registry.shown("new").len(), 2);
+    fixture.put(drained(2));
+    assert_eq!(fixture.ask(Phase::Prepare, &drained(2)).await, Ok(EvidenceLevel::Proven));
+    fixture.task.calls.clear();
+    fixture.put(drained(1));
+    let why = fixture.ask(Phase::Prepare, &drained(1)).await.unwrap_err();
+    assert!(why.contains("a value is no instance"), "{why}");
+}
+
+#[tokio::test]
+async fn a_deleted_binding_waits_for_what_may_be_its_instance() {
+    for (service, waits) in [("web", true), ("of another binding", false)] {
+        let mut fixture = Fixture::new(Memory { lists: true, ..Memory::default() }, json!({}));
+        (1..=2).for_each(|number| fixture.put(pod(number)));
+        fixture.rounds().await;
+        // Its pod is gone.
+        fixture.registry.spoil(service, &with_uid(3));
+        Arc::make_mut(&mut fixture.binding).deleting = true;
+        fixture.rounds().await;
+        assert_eq!(fixture.registry.shown("web"), Vec::<String>::new());
+        assert_eq!(fixture.task.is_finished(&fixture.binding), !waits, "{service}");
+        let why = fixture.task.remainder(&fixture.binding).unwrap_or_default();
+        assert_eq!(why.contains("a value is no instance"), waits, "{why}");
+        fixture.registry.correct();
+        fixture.rounds().await;
+        assert!(fixture.task.is_finished(&fixture.binding), "{service}");
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_not_released_while_its_instance_cannot_be_read() {
+    let mut fixture = Fixture::new(Memory { lists: true, ..Memory::default() }, json!({}));
+    let unselected = BoundPod { labels: Default::default(), ..with_uid(1) };
+    fixture.registry.spoil("web", &unselected);
+    fixture.put(unselected.clone());
+    let why = fixture.ask(Phase::Release, &unselected).await.unwrap_err();
+    assert!(why.contains("a value is no instance"), "{why}");
+    fixture.task.calls.clear();
+    fixture.registry.correct();
+    assert_eq!(fixture.ask(Phase::Release, &unselected).await, Ok(EvidenceLevel::Proven));
 }
 
 /// The removal limit does not hold what is removed already.
