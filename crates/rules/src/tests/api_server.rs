@@ -1,6 +1,8 @@
 //! The part of an API server that rules need: lists and watches of PodTransitionRules, their statuses, the metadata of
 //! pods, and ReplicaSets.
 
+mod controls;
+
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -85,102 +87,6 @@ impl ApiServer {
             async move { Ok::<_, Infallible>(server.answer(request).await) }
         });
         Client::new(service, "shop")
-    }
-
-    /// Removes the resource of PodTransitionRules.
-    pub(super) fn without_rules(self) -> Self {
-        self.inner.lock().has_no_rules = true;
-        self
-    }
-
-    pub(super) fn fail_lists(&self, fails: bool) {
-        self.inner.lock().fails_to_list = fails;
-    }
-
-    /// Makes the watch of PodTransitionRules deliver nothing.
-    pub(super) fn hold_watch(&self, holds: bool) {
-        self.inner.lock().holds_watch = holds;
-        self.changed.send_modify(|count| *count += 1);
-    }
-
-    pub(super) fn status_writes(&self) -> Vec<Value> {
-        self.inner.lock().status_writes.clone()
-    }
-
-    /// Returns the objects whose status a controller has written twice within a second.
-    pub(super) fn hasty_writes(&self) -> Vec<String> {
-        self.inner.lock().hasty.clone()
-    }
-
-    /// Makes another writer change the rule object `name` just before a controller does, so many times.
-    pub(super) fn disturb(&self, name: &str, times: usize) {
-        self.inner.lock().disturbed = (name.to_owned(), times);
-    }
-
-    /// Returns how many of these times are left.
-    pub(super) fn disturbances(&self) -> usize {
-        self.inner.lock().disturbed.1
-    }
-
-    /// Denies the writes of the status of this rule object.
-    pub(super) fn deny_status(&self, name: Option<&str>) {
-        self.inner.lock().denied = name.map(ToOwned::to_owned);
-    }
-
-    /// Returns how often such a write was denied.
-    pub(super) fn denials(&self) -> usize {
-        self.inner.lock().denials
-    }
-
-    /// Deletes this rule object while its status is written next. The watch delivers that before the answer.
-    pub(super) fn delete_at_write(&self, name: &str) {
-        self.inner.lock().vanishing = Some(name.to_owned());
-    }
-
-    /// Makes a list of pods that are not opted in take this long.
-    pub(super) fn delay_outside_lists(&self, delay: Duration) {
-        self.inner.lock().outside_delay = delay;
-    }
-
-    /// Makes lists of pods that are not opted in fail.
-    pub(super) fn fail_outside_lists(&self, fails: bool) {
-        self.inner.lock().fails_to_list_outside = fails;
-    }
-
-    /// Makes lists of pods that are not opted in wait for the end of this.
-    pub(super) fn hold_outside_lists(&self, holds: bool) {
-        self.inner.lock().holds_outside_lists = holds;
-        self.changed.send_modify(|count| *count += 1);
-    }
-
-    /// Makes a list of pods that are opted in take this long.
-    pub(super) fn delay_pod_lists(&self, delay: Duration) {
-        self.inner.lock().pods_delay = delay;
-    }
-
-    /// Makes reads of owners fail.
-    pub(super) fn fail_owner_reads(&self, fails: bool) {
-        self.inner.lock().fails_to_read_owners = fails;
-    }
-
-    /// Returns how many lists of pods that are not opted in have been requested.
-    pub(super) fn outside_lists(&self) -> usize {
-        self.inner.lock().outside_lists
-    }
-
-    /// Returns how many lists of pods that are opted in have been requested.
-    pub(super) fn pod_lists(&self) -> usize {
-        self.inner.lock().pod_lists
-    }
-
-    /// Returns how many lists of the PodTransitionRules of a namespace have been requested.
-    pub(super) fn rule_lists(&self) -> usize {
-        self.inner.lock().rule_lists
-    }
-
-    /// Returns how many watches of PodTransitionRules have begun.
-    pub(super) fn rule_watches(&self) -> usize {
-        self.inner.lock().rule_watches
     }
 
     /// Stores an object. Returns `None` if its version is not `before`.
@@ -415,17 +321,6 @@ impl ApiServer {
         let is_denied = inner.denied.as_deref() == Some(name);
         inner.denials += usize::from(is_denied);
         is_denied
-    }
-
-    /// Waits until the watch of rule objects has processed all of their events.
-    pub(super) async fn rules_followed(&self) {
-        let is_behind = || {
-            let inner = self.inner.lock();
-            inner.log.iter().any(|(version, kind, ..)| *kind == Kind::Rules && *version > inner.rules_seen)
-        };
-        while is_behind() {
-            tokio::task::yield_now().await;
-        }
     }
 
     /// Changes the rule object `name` as another writer, if that is still to be done.
