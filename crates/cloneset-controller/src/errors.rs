@@ -52,8 +52,14 @@ impl SetError {
     /// Returns true if another writer was faster, or the object or its namespace is gone or being deleted: the watch
     /// delivers what has changed.
     pub(crate) fn is_outdated(&self) -> bool {
-        // With other reasons for 409, another writer was faster.
-        matches!(self.code(), Some(404 | 409)) && !self.is_name_taken() || self.is_in_ending_namespace()
+        let is_outdated = self.status().is_some_and(|status| match status.code {
+            // With another reason, the API server does not have the path.
+            404 => status.reason == "NotFound",
+            // With another reason, another writer was faster.
+            409 => !status.is_already_exists(),
+            _ => false,
+        });
+        is_outdated || self.is_in_ending_namespace()
     }
 
     /// Returns true if another object has the name of the one that was to be created.
@@ -70,6 +76,14 @@ impl SetError {
     /// Returns true if the API server refused the request, so that it is of no use to repeat it soon.
     pub(crate) fn is_refused(&self) -> bool {
         matches!(self.code(), Some(400 | 403 | 422)) || matches!(self, SetError::Invalid { .. })
+    }
+}
+
+/// Returns the failure of two that matters more: one that is not repeated at once.
+pub(crate) fn first_problem(first: Option<SetError>, second: Option<SetError>) -> Option<SetError> {
+    match (first, second) {
+        (Some(first), Some(second)) if first.is_outdated() => Some(second),
+        (first, second) => first.or(second),
     }
 }
 
@@ -112,5 +126,17 @@ mod tests {
             SetError::Api { what: "create pod", object: "shop/web".to_owned(), source }
         };
         assert!(conflict("Conflict").is_outdated() && !conflict("AlreadyExists").is_outdated());
+    }
+
+    /// Without the feature gate, the API server has no `pods/resize`, and its answer is a text.
+    #[test]
+    fn an_object_that_is_gone_is_no_problem_and_a_path_that_does_not_exist_is_one() {
+        let missing = |reason: &str| {
+            let status = json!({"status": "Failure", "code": 404, "message": "", "reason": reason});
+            let source = Box::new(kube::Error::Api(serde_json::from_value(status).unwrap()));
+            SetError::Api { what: "resize pod", object: "shop/web".to_owned(), source }
+        };
+        assert!(missing("NotFound").is_outdated());
+        assert!(!missing("Failed to parse error data").is_outdated());
     }
 }

@@ -36,6 +36,7 @@ mod owned;
 mod pod;
 mod podlist;
 mod progressing;
+mod put_back;
 mod reconcile;
 mod report;
 mod revisions;

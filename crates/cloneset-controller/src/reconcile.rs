@@ -7,18 +7,19 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::controller::Action;
 use podward_api::CloneSet;
-use podward_api::clone_set::CloneSetCondition;
+use podward_api::clone_set::{CloneSetCondition, CloneSetStatus};
 use podward_core::cloneset::{Plan, SetPod, SetSpec, State, UpdateKind, count, plan};
 
 use crate::adopt::adopt;
 use crate::claims;
 use crate::context::Context;
-use crate::errors::SetError;
+use crate::errors::{SetError, first_problem};
 use crate::execute::{Executed, PlanWork};
 use crate::observe::{Observed, ObservedPod, Observer, observe, spec_of};
 use crate::overdue;
 use crate::pod::Pod;
 use crate::podlist;
+use crate::put_back;
 use crate::report;
 use crate::revisions::{Revisions, delete_old, revisions};
 use crate::status::{self, Report};
@@ -57,7 +58,7 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
             return Err(error);
         }
     };
-    let Some(Prepared { revisions, pods, cleaned }) = prepared else { return Ok(Action::await_change()) };
+    let Some(Prepared { revisions, pods, not_cleaned }) = prepared else { return Ok(Action::await_change()) };
     let observer = Observer::new(&set, &revisions.update, &revisions.all, options, now);
     let observed = observe(&observer, &pods);
     let spec = spec_of(&set, &options);
@@ -79,24 +80,16 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     context.retain_pods(&uid, &pods);
     let before = status::stored(&context, &set);
     let update_revision = revisions.update.name_any();
-    // A step that another writer has overtaken is repeated at once.
-    let is_problem = |error: &&SetError| !error.is_outdated();
+    let problem = |kind, errors: [Option<&SetError>; 2]| problem(&before, kind, errors);
     let report = Report {
         spec: &spec,
         counts: count(&spec, &observed.seen),
         update_revision: &update_revision,
         current_revision: &revisions.current.0,
         collisions: revisions.collisions,
-        failed_scale: failed_scale
-            .as_ref()
-            .filter(is_problem)
-            .or(cleaned.as_ref().err().filter(is_problem))
-            .map(ToString::to_string),
+        failed_scale: problem(CloneSetCondition::FAILED_SCALE, [failed_scale.as_ref(), not_cleaned.as_ref()]),
         waits,
-        failed_update: failed_update
-            .as_ref()
-            .filter(is_problem)
-            .map(ToString::to_string)
+        failed_update: problem(CloneSetCondition::FAILED_UPDATE, [failed_update.as_ref(), None])
             .or_else(|| not_in_place(&spec, &found, &observed.seen))
             .or_else(|| troubled(&observed)),
         past_deadline,
@@ -104,10 +97,9 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     let (wanted, progress_wake) = status::status(&set, &before, report, now);
     context.remember(&uid, |memory| memory.latest_status = Some(wanted.clone()));
     let status_wait = status::write(&context, &set, &before, wanted).await?;
-    if let Some(error) = failed_scale.or(failed_update) {
+    if let Some(error) = [failed_scale, failed_update, not_cleaned].into_iter().fold(None, first_problem) {
         return Err(error);
     }
-    cleaned?;
     delete_old(&context, &set, &owner, &revisions).await?;
     context.succeeded(&uid);
     // Own writes cause no event that is newer than what is known already.
@@ -122,8 +114,9 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
 struct Prepared {
     revisions: Revisions,
     pods: Vec<Arc<Pod>>,
-    /// Whether claims of pods that are gone were deleted. Nothing waits for that.
-    cleaned: Result<(), SetError>,
+    /// Why claims of pods that are gone could not be deleted, or put back finalizers not be removed from pods that terminate.
+    /// Nothing waits for that.
+    not_cleaned: Option<SetError>,
 }
 
 /// Does what comes before the plan. `None`: the set itself has changed.
@@ -133,12 +126,14 @@ struct Prepared {
 async fn prepare(context: &Context, set: &CloneSet, owner: &Owner) -> Result<Option<Prepared>, SetError> {
     adopt(context, set, owner).await?;
     // Before pods are created: they do not get claims that go with others.
-    let cleaned = claims::clean(context, set, owner).await;
+    let claims = claims::clean(context, set, owner).await;
+    let put_back = put_back::remove(context, set, owner).await;
+    let not_cleaned = first_problem(claims.err(), put_back.err());
     let revisions = revisions(context, set, owner).await?;
     let pods = context.pods.of(&owner.uid);
     // Before pods are created: they may get the name of one that is gone.
     let has_changed = podlist::forget_the_gone(context, set, &pods).await?;
-    Ok((!has_changed).then_some(Prepared { revisions, pods, cleaned }))
+    Ok((!has_changed).then_some(Prepared { revisions, pods, not_cleaned }))
 }
 
 /// Writes why nothing is done for a set, unless the API server seems to have too much to do.
@@ -157,6 +152,19 @@ async fn not_reconciled(context: &Context, set: &CloneSet, error: &SetError) {
     if let Err(error) = status::write_problem(context, set, reason, error.to_string()).await {
         tracing::debug!(%error, "the status of a CloneSet that is not reconciled");
     }
+}
+
+/// Returns the first of `errors` that is a problem. A step that another writer has overtaken is repeated at once: until then,
+/// the condition stays as it was before.
+fn problem(before: &CloneSetStatus, kind: &str, errors: [Option<&SetError>; 2]) -> Option<String> {
+    let mut errors = errors.into_iter().flatten().peekable();
+    errors.peek()?;
+    let stored = || {
+        let mut stored = before.conditions.iter();
+        let stored = stored.find(|it| it.type_ == kind && it.reason == status::FAILED)?;
+        Some(stored.message.clone())
+    };
+    errors.find(|error| !error.is_outdated()).map(ToString::to_string).or_else(stored)
 }
 
 /// Returns why the set does not update pods that cannot be changed in place.

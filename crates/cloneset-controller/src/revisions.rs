@@ -7,13 +7,13 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, ResourceExt};
 use podward_api::CloneSet;
-use podward_api::clone_set::CloneSetStatus;
+use podward_api::clone_set::{CloneSetStatus, HookOptions};
 use podward_core::cloneset::keys;
 use serde_json::Value;
 
 use crate::context::Context;
 use crate::errors::{SetError, call};
-use crate::observe::is_active;
+use crate::observe::{is_active, spec_of};
 use crate::pod::Pod;
 use crate::template::{
     NewRevision, Owner, WantedRevision, is_same_revision, raise_patch, short_hash, template_of, to_delete,
@@ -114,7 +114,9 @@ fn of_status<'a>(
     let labels: Vec<&String> = labels.filter_map(|pod| pod.labels().get(keys::REVISION_HASH)).collect();
     let has = |name: &str| labels.iter().any(|label| is_same_revision(label, name));
     let (current, last) = (status.current_revision.as_deref(), status.update_revision.as_deref());
-    let is_for_all = status.expected_updated_replicas >= status.replicas
+    // In a rollout, there are more pods than should have the revision.
+    let surge = i32::try_from(spec_of(set, &HookOptions::default()).max_surge()).unwrap_or(i32::MAX);
+    let is_for_all = status.expected_updated_replicas.saturating_add(surge) >= status.replicas
         && status.expected_updated_replicas >= set.spec.replicas;
     // The last update was one of all pods. It has ended, and the controller ended before the status said so.
     let has_ended = |last: &&str| has(last) && !current.is_some_and(has);

@@ -19,6 +19,9 @@ use crate::report;
 /// The shortest time between two writes of a status.
 const INTERVAL: Duration = Duration::from_secs(1);
 
+/// The reason of conditions that say what has failed.
+pub(crate) const FAILED: &str = "Failed";
+
 /// What a status says.
 #[derive(Clone, Debug)]
 pub(crate) struct Report<'a> {
@@ -49,10 +52,10 @@ pub(crate) fn status(
     let all_updated = counts.updated == counts.replicas && counts.replicas == spec.replicas;
     let current = if all_updated { report.update_revision } else { report.current_revision };
     let mut conditions = before.conditions.clone();
-    let scale_reason = if failed_scale.is_some() { "Failed" } else { CloneSetCondition::WAITS };
+    let scale_reason = if failed_scale.is_some() { FAILED } else { CloneSetCondition::WAITS };
     let problems = [
         (CloneSetCondition::FAILED_SCALE, scale_reason, failed_scale.or(waits)),
-        (CloneSetCondition::FAILED_UPDATE, "Failed", failed_update),
+        (CloneSetCondition::FAILED_UPDATE, FAILED, failed_update),
         (CloneSetCondition::HOOK_PAST_DEADLINE, CloneSetCondition::WAITS, past_deadline),
     ];
     for (kind, reason, problem) in problems {

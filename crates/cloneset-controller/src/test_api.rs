@@ -35,7 +35,7 @@ struct Inner {
     /// How long it takes to answer.
     latency: Duration,
     /// The method, the end of the path, and the code and the words of the answer of requests that are refused.
-    refused: Option<(Method, &'static str, u16, String)>,
+    refused: Vec<(Method, &'static str, u16, String)>,
     /// The method, the path and the body of each request.
     requests: Vec<(Method, String, Value)>,
 }
@@ -53,7 +53,13 @@ impl ApiServer {
 
     /// Refuses requests as [`Self::refuse`] does, with this code.
     pub(crate) fn refuse_with(&self, code: u16, method: Method, resource: &'static str, text: &str) {
-        self.inner.lock().refused = Some((method, resource, code, text.to_owned()));
+        self.inner.lock().refused.clear();
+        self.also_refuse(code, method, resource, text);
+    }
+
+    /// Refuses these requests, and those of before.
+    pub(crate) fn also_refuse(&self, code: u16, method: Method, resource: &'static str, text: &str) {
+        self.inner.lock().refused.push((method, resource, code, text.to_owned()));
     }
 
     /// Forgets a pod.
@@ -74,6 +80,16 @@ impl ApiServer {
             .iter()
             .filter(|(method, path, _)| *method == Method::POST && path.rsplit('/').next() == Some(resource));
         of_resource.map(|(_, _, body)| body.clone()).collect()
+    }
+
+    /// Returns the bodies of the requests that patch pods.
+    pub(crate) fn patched_pods(&self) -> Vec<Value> {
+        let inner = self.inner.lock();
+        let of_pods = inner
+            .requests
+            .iter()
+            .filter(|(method, path, _)| *method == Method::PATCH && path.contains("/pods/"));
+        of_pods.map(|(_, _, body)| body.clone()).collect()
     }
 
     /// Returns the number of requests that delete objects of this resource.
@@ -143,10 +159,10 @@ impl ApiServer {
         let of_object = path.strip_suffix("/status").or(path.strip_suffix("/resize")).unwrap_or(&path);
         let last = of_object.rsplit('/').next().unwrap_or_default();
         let name = body["metadata"]["name"].as_str().unwrap_or(last).to_owned();
-        if let Some((method, resource, code, text)) = &inner.refused
-            && *method == head.method
-            && path.contains(&format!("/{resource}"))
-        {
+        let is_refused = |(method, resource, ..): &&(Method, &'static str, u16, String)| {
+            *method == head.method && path.contains(&format!("/{resource}"))
+        };
+        if let Some((_, _, code, text)) = inner.refused.iter().find(is_refused) {
             let message = text.replace("NAME", &name);
             let body = json!({"kind": "Status", "status": "Failure", "reason": "Refused", "code": code, "message": message});
             return response(*code, &body);
@@ -188,7 +204,10 @@ fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
             for (key, value) in patch {
-                merge(into.entry(key).or_insert(Value::Null), value);
+                match value {
+                    Value::Null => drop(into.remove(&key)),
+                    value => merge(into.entry(key).or_insert(Value::Null), value),
+                }
             }
         }
         (into, patch) => *into = patch,

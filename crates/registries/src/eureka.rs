@@ -184,7 +184,8 @@ impl Eureka {
         Err(last.unwrap_or_else(|| failed(doing, "no address", "there is no address".to_owned())))
     }
 
-    async fn write_one(&self, change: &Change) -> Result<(), RegistryError> {
+    async fn write_one(&self, change: &Change, may_change: MayChange<'_>) -> Result<(), RegistryError> {
+        may_change(change)?;
         let (service, instance) = change.target();
         let doing = change.to_string();
         let path = instance_path(service, instance);
@@ -203,9 +204,10 @@ impl Eureka {
                 ((Method::POST, format!("apps/{}", escaped(&service.name))), body, false)
             }
             Change::SetInService(..) if instance.in_service => {
-                let stored = self.stored(&path, &doing).await?;
-                // The heartbeats of the application are refused then, so that it registers its status.
-                let was_not_ready = stored.is_some_and(|stored| stored.is_not_ready());
+                // The heartbeats of an application are refused then, so that it registers its status. Podward's own instances have
+                // no application.
+                let was_not_ready = instance.owner().is_none()
+                    && self.stored(&path, &doing).await?.is_some_and(|stored| stored.is_not_ready());
                 let status = if was_not_ready { UNKNOWN } else { UP };
                 ((Method::DELETE, format!("{path}/status?value={status}")), Vec::new(), false)
             }
@@ -221,6 +223,8 @@ impl Eureka {
                 return Err(refused(RegistryErrorKind::Conflict, reason));
             }
         }
+        // A read may have taken long.
+        may_change(change)?;
         let Answer { response, address } = self.send((call.0, &call.1), Bytes::from(body), &doing).await?;
         match response.status {
             status if status.is_success() => Ok(()),
@@ -386,11 +390,7 @@ impl Registry for Eureka {
         changes: &[Change],
         may_change: MayChange<'_>,
     ) -> Vec<Result<(), RegistryError>> {
-        let write = |change| async move {
-            may_change(change)?;
-            self.write_one(change).await
-        };
-        let calls: Vec<_> = changes.iter().map(write).collect();
+        let calls: Vec<_> = changes.iter().map(|change| self.write_one(change, may_change)).collect();
         stream::iter(calls).buffered(CONCURRENCY).collect().await
     }
 

@@ -27,4 +27,4 @@ pub(crate) use refusal_text::refusal_text;
 pub(crate) use request_report::{RefusalFingerprint, RequestReport, RequestReports};
 pub(crate) use rule_cache::RuleCache;
 pub(crate) use rule_record::RuleRecord;
-pub(crate) use rule_status::compose_status;
+pub(crate) use rule_status::{compose_status, with_rule_states};

@@ -1,6 +1,7 @@
 //! Rules against an API server in memory.
 
 mod api_server;
+mod deferred;
 mod leader;
 mod many_requests;
 mod namespaces;

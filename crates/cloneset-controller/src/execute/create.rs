@@ -21,7 +21,7 @@ use super::taken_name;
 use crate::claims::taken_away;
 use crate::context::Context;
 use crate::delete::delete;
-use crate::errors::{SetError, call};
+use crate::errors::{SetError, call, first_problem};
 use crate::observe::is_active;
 use crate::pod::Pod;
 use crate::template::{KeptIds, NewPod, Owner, id, kept_ids, new_claims, new_pod};
@@ -104,7 +104,7 @@ pub(super) async fn create(
         let _work = context.progress.begin();
         match delete_ended(context, set, owner, pod).await {
             Ok(()) => deleted += 1,
-            Err(error) => failed = failed.or(Some(error)),
+            Err(error) => failed = first_problem(failed, Some(error)),
         }
     }
     let retry = waits
@@ -112,7 +112,7 @@ pub(super) async fn create(
         .and_then(|_| context.remember(&owner.uid, |memory| memory.foreign_names.next_retry(now)));
     let current = usize::try_from(count.current).unwrap_or(usize::MAX);
     let created = create_all(context, new, current, found.ids).await;
-    Created { deleted, error: created.error.or(failed), waits, retry, ..created }
+    Created { deleted, error: first_problem(created.error, failed), waits, retry, ..created }
 }
 
 /// Deletes a pod that has ended. Its claims stay.
@@ -158,7 +158,7 @@ async fn create_all(context: &Context, new: NewPods<'_>, current: usize, ids: Ve
             .await;
         created.count += results.iter().filter(|result| matches!(result, Ok(true))).count();
         created.taken += results.iter().filter(|result| matches!(result, Ok(false))).count();
-        created.error = results.into_iter().find_map(Result::err);
+        created.error = results.into_iter().map(Result::err).fold(None, first_problem);
         if created.error.is_some() {
             return created;
         }

@@ -13,7 +13,7 @@ use super::MAX_CONCURRENT;
 use super::create::{NewPods, create};
 use super::pods::{InPlace, Outcome, carry_out};
 use crate::context::Context;
-use crate::errors::SetError;
+use crate::errors::{SetError, first_problem};
 use crate::failed_steps::FailedSteps;
 use crate::observe::{Observed, Observer};
 use crate::pod::Pod;
@@ -77,7 +77,7 @@ impl PlanWork<'_> {
         reports.created(created.count, created.error.as_ref());
         reports.limited(found.creations_held);
         executed.changes += created.count + created.taken + created.deleted;
-        executed.failed_scale = created.error.or(executed.failed_scale);
+        executed.failed_scale = first_problem(created.error, executed.failed_scale);
         (executed.waits, executed.retry) = (created.waits, created.retry);
         executed
     }

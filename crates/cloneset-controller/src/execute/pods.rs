@@ -29,12 +29,12 @@ pub(crate) enum Outcome {
 
 /// An update in place.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct InPlace<'a> {
-    pub(super) change: Option<&'a InPlaceChange>,
-    pub(super) revision: &'a str,
-    pub(super) grace_seconds: u32,
-    pub(super) hook: Option<&'a Hook>,
-    pub(super) now: Timestamp,
+pub(crate) struct InPlace<'a> {
+    pub(crate) change: Option<&'a InPlaceChange>,
+    pub(crate) revision: &'a str,
+    pub(crate) grace_seconds: u32,
+    pub(crate) hook: Option<&'a Hook>,
+    pub(crate) now: Timestamp,
 }
 
 /// Carries out a step. What the API server returns is in the cache afterwards. Calls `moved` when the pod has the state of the
@@ -42,7 +42,7 @@ pub(super) struct InPlace<'a> {
 ///
 /// # Errors
 /// Fails if a request fails. The writes before it are in the cache.
-pub(super) async fn carry_out(
+pub(crate) async fn carry_out(
     (client, cache): (&Client, &OwnedCache<Pod>),
     pod: &Pod,
     step: &PodStep,
@@ -68,8 +68,10 @@ pub(super) async fn carry_out(
         (false, true) => next(pod, now).map_err(invalid)?,
         (false, false) => None,
     };
+    let writes = writes(pod, step, hook, patches, now);
+    check_patch_after_resize(&api, pod, &object, &writes).await?;
     let mut version = None;
-    for write in writes(pod, step, hook, patches, now) {
+    for write in writes {
         let has_state = write.has_state();
         let written = write_once(&api, pod, &object, write, version.take()).await?;
         version = written.resource_version();
@@ -79,6 +81,26 @@ pub(super) async fn carry_out(
         }
     }
     Ok(Outcome::Written)
+}
+
+/// Has the API server check the patch of a pod that follows a resize, before anything is written. If a policy refuses the
+/// patch, the pod would keep the resize when the template is reverted.
+async fn check_patch_after_resize(
+    api: &Api<Pod>,
+    pod: &Pod,
+    object: &str,
+    writes: &[Write],
+) -> Result<(), SetError> {
+    if !writes.iter().any(|write| matches!(write, Write::Resize(_))) {
+        return Ok(());
+    }
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    for write in writes {
+        if let Write::Pod(body) = write {
+            call("write pod", object, api.patch(&pod.name_any(), &params, &Patch::Strategic(body))).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn write_once(
@@ -125,13 +147,78 @@ async fn delete_pod(
 mod tests {
     use std::cell::Cell;
     use std::convert::Infallible;
+    use std::sync::Arc;
 
     use http::{Request, Response};
     use kube::client::Body;
+    use parking_lot::Mutex;
     use podward_core::cloneset::{OperationStep, State};
     use tower::service_fn;
 
     use super::*;
+    use crate::template::{Change, change};
+
+    /// Returns the requests for an update with a resize, if the API server answers writes of the pod itself with this
+    /// code: the end of the path, whether it was a dry run, and the version that it has to find.
+    async fn resize(code: u16) -> (Result<Outcome, SetError>, Vec<(String, bool, String)>) {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&requests);
+        let service = service_fn(move |request: Request<Body>| {
+            let log = Arc::clone(&log);
+            async move {
+                let (head, body) = request.into_parts();
+                let body: Value = serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
+                let last = head.uri.path().rsplit('/').next().unwrap().to_owned();
+                let is_dry_run = head.uri.query().is_some_and(|query| query.contains("dryRun=All"));
+                let version = body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
+                let code = if last == "a" { code } else { 200 };
+                log.lock().push((last, is_dry_run, version));
+                let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "8"});
+                let body = match code {
+                    200 => json!({"metadata": metadata}),
+                    _ => json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": code}),
+                };
+                let response = Response::builder().status(code);
+                Ok::<_, Infallible>(response.body(Body::from(body.to_string().into_bytes())).unwrap())
+            }
+        });
+        let template = |cpu: &str| {
+            let container =
+                json!({"name": "main", "image": "web:1", "resources": {"requests": {"cpu": cpu}}});
+            json!({"metadata": {}, "spec": {"containers": [container]}})
+        };
+        let Change::InPlace(change) = change(&template("1"), &template("2")) else { panic!() };
+        let mut pod = template("1");
+        pod["metadata"] = json!({"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7"});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let step = PodStep { state: Some(State::Updating), update: true, ..PodStep::default() };
+        let now = Timestamp::UNIX_EPOCH;
+        let in_place =
+            InPlace { change: Some(&change), revision: "web-2", grace_seconds: 0, hook: None, now };
+        let client = Client::new(service, "n");
+        let result = carry_out((&client, &OwnedCache::default()), &pod, &step, in_place, || ()).await;
+        let requests = requests.lock().clone();
+        (result, requests)
+    }
+
+    fn requests(expected: &[(&str, bool, &str)]) -> Vec<(String, bool, String)> {
+        let request = |(path, is_dry_run, version): &(&str, bool, &str)| {
+            ((*path).to_owned(), *is_dry_run, (*version).to_owned())
+        };
+        expected.iter().map(request).collect()
+    }
+
+    /// The pod would keep the resize if the template was reverted.
+    #[tokio::test]
+    async fn an_update_whose_patch_is_refused_resizes_nothing() {
+        let (result, found) = resize(403).await;
+        let text = result.unwrap_err().to_string();
+        assert!(text.starts_with("could not write pod n/a: "), "{text}");
+        assert_eq!(found, requests(&[("a", true, "7")]));
+        let (result, found) = resize(200).await;
+        assert_eq!(result.unwrap(), Outcome::Written);
+        assert_eq!(found, requests(&[("a", true, "7"), ("resize", false, "7"), ("a", false, "8")]));
+    }
 
     /// An API server to which another writer has changed the pod between the writes of a step.
     fn overtaken() -> Client {

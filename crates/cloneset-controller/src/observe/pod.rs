@@ -168,10 +168,6 @@ fn observe_pod(observer: &Observer<'_>, pod: &Arc<Pod>, spread_rank: u32) -> (Ob
     let wake = available_at.into_iter().chain(grace).chain(deadline).filter(|at| at > now).min();
     let is_present = |key: &str| annotations.contains_key(key);
     let is_compared = |name: &str| observer.compared.contains(name);
-    let rearmed = annotations.get(keys::REARMED).map(|text| PutBack::parse(text));
-    let is_put_back = |name: &String| rearmed.as_ref().is_some_and(|it| it.finalizers.contains(name));
-    let is_seen = |name: &&String| is_compared(name) || is_put_back(name);
-    let finalizers = pod.finalizers().iter().filter(is_seen).cloned().collect();
     let seconds = |time: Option<Timestamp>| time.map_or(0, Timestamp::as_second);
     let busy = BusyClaim::parse(
         annotations.get(podward_core::keys::BUSY_UNTIL).map(String::as_str),
@@ -182,7 +178,7 @@ fn observe_pod(observer: &Observer<'_>, pod: &Arc<Pod>, spread_rank: u32) -> (Ob
         state,
         previous: annotations.get(keys::PREVIOUS_STATE).and_then(|text| text.parse().ok()),
         unconfirmed: is_present(keys::UNCONFIRMED),
-        rearmed,
+        rearmed: annotations.get(keys::REARMED).map(|text| PutBack::parse(text)),
         past_deadline: deadline.is_some_and(|at| at <= *now),
         awaits_service: awaits_service(pod),
         delete_hold: annotations.get(keys::DELETE_HOLD).cloned(),
@@ -198,7 +194,7 @@ fn observe_pod(observer: &Observer<'_>, pod: &Arc<Pod>, spread_rank: u32) -> (Ob
             .filter(|(key, _)| is_compared(key))
             .map(|(key, value)| (key.clone(), value.clone()))
             .collect(),
-        finalizers,
+        finalizers: pod.finalizers().iter().filter(|it| is_compared(it)).cloned().collect(),
         scheduled: pod.node_name().is_some(),
         pending: pod.phase() == Some("Pending"),
         ready,

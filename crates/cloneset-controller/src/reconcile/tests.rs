@@ -11,6 +11,8 @@ use serde_json::json;
 use super::*;
 use crate::test_api::{ApiServer, set};
 
+mod conflicts;
+
 const SET: &str = "set-uid";
 const LIMIT: Duration = Duration::from_millis(1800);
 
@@ -144,26 +146,6 @@ async fn pods_of_the_partition_get_the_revision_of_others() {
     assert_ne!(status.current_revision, status.update_revision);
 }
 
-/// The watch delivers what has changed, and the step is repeated.
-#[tokio::test]
-async fn a_write_that_another_writer_has_overtaken_is_no_problem() {
-    let server = ApiServer::default();
-    let context = server.context(Progress::default());
-    reconcile(Arc::new(set(json!({}))), Arc::clone(&context)).await.unwrap();
-    let change = json!({"template": template("web:2"), "updateStrategy": {"type": "InPlaceIfPossible"}});
-    let steps = [
-        (Method::PATCH, change, CloneSetCondition::FAILED_UPDATE),
-        (Method::DELETE, json!({"replicas": 0}), CloneSetCondition::FAILED_SCALE),
-    ];
-    for (method, change, kind) in steps {
-        server.refuse_with(409, method, "pods", "the object has been modified");
-        wait_for_interval(&context);
-        let error = reconcile(Arc::new(set(change)), Arc::clone(&context)).await.unwrap_err();
-        assert!(error.is_outdated(), "{error}");
-        assert_eq!(condition(&context, kind), None);
-    }
-}
-
 /// Returns a template with this image.
 fn template(image: &str) -> serde_json::Value {
     json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [{"name": "main", "image": image}]}})
@@ -196,8 +178,9 @@ async fn updated(server: &ApiServer, replicas: u32, is_written: bool) -> (Arc<Co
 }
 
 /// Returns the set whose first two pods keep their image, with a status.
-fn with_partition(status: CloneSetStatus) -> Arc<CloneSet> {
-    let change = json!({"template": template("web:3"), "updateStrategy": {"partition": 2}, "replicas": 2});
+fn with_partition(status: CloneSetStatus, max_surge: u32) -> Arc<CloneSet> {
+    let strategy = json!({"partition": 2, "maxSurge": max_surge});
+    let change = json!({"template": template("web:3"), "updateStrategy": strategy, "replicas": 2});
     let mut set = set(change);
     set.status = Some(status);
     Arc::new(set)
@@ -211,7 +194,7 @@ async fn pods_of_the_partition_do_not_get_an_older_revision() {
         let (context, first) = updated(&server, 1, is_written).await;
         for _ in 0..2 {
             wait_for_interval(&context);
-            reconcile(with_partition(first.clone()), Arc::clone(&context)).await.unwrap();
+            reconcile(with_partition(first.clone(), 0), Arc::clone(&context)).await.unwrap();
         }
         assert_eq!(images(&server), ["web:1", "web:2"], "the status was written: {is_written}");
         let (status, _) = context.written_status(SET).unwrap();
@@ -223,7 +206,10 @@ async fn pods_of_the_partition_do_not_get_an_older_revision() {
 #[tokio::test]
 async fn a_rollout_whose_end_was_not_written_is_known_after_a_restart() {
     // If it was an update of some pods only, the others had the first revision.
-    for (expected, image) in [(2, "web:2"), (1, "web:1")] {
+    // With maxSurge, there was one pod more than should have the second one.
+    let cases =
+        [(2, 2, 0, "web:2"), (2, 1, 0, "web:1"), (3, 2, 1, "web:2"), (2, 1, 1, "web:1"), (3, 2, 0, "web:1")];
+    for (replicas, expected, max_surge, image) in cases {
         let server = ApiServer::default();
         let (context, first) = updated(&server, 2, true).await;
         let (last, _) = context.written_status(SET).unwrap();
@@ -231,13 +217,18 @@ async fn a_rollout_whose_end_was_not_written_is_known_after_a_restart() {
         context.pods.removed(&context.pods.of(SET)[0]);
         let status = CloneSetStatus {
             current_revision: first.current_revision.clone(),
+            replicas,
             expected_updated_replicas: expected,
             ..last
         };
         for _ in 0..2 {
-            reconcile(with_partition(status.clone()), Arc::clone(&context)).await.unwrap();
+            reconcile(with_partition(status.clone(), max_surge), Arc::clone(&context)).await.unwrap();
         }
-        assert_eq!(images(&server), ["web:1", "web:1", image], "{expected} pods should be updated");
+        assert_eq!(
+            images(&server),
+            ["web:1", "web:1", image],
+            "{expected} of {replicas} pods should be updated"
+        );
     }
 }
 

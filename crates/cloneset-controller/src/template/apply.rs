@@ -11,7 +11,6 @@ use kube::ResourceExt;
 use podward_core::cloneset::keys::{UPDATE_GRACE, UPDATE_STATE};
 use serde_json::Value;
 
-use self::batch::Batch;
 use super::in_place_change::InPlaceChange;
 use super::pending_update::PendingUpdate;
 use super::pod_patch::{PodPatch, resize_patch};
@@ -41,9 +40,9 @@ pub(crate) struct Patches {
     pub(crate) pod: PodPatch,
 }
 
-/// Returns the first write that brings the pod to the revision: it changes the containers of the highest priority, but
-/// not their resources, or begins the grace period. What is left of an update that has not ended is a part of this one.
-/// [`next`] returns the writes that follow.
+/// Returns the first writes that bring the pod to the revision: they change the containers of the highest priority, or
+/// begin the grace period. What is left of an update that has not ended is a part of this one. [`next`] returns the
+/// writes that follow.
 ///
 /// # Errors
 /// Returns a text for people if the pod does not have a container that changes: it has to be recreated.
@@ -51,7 +50,7 @@ pub(crate) fn update(pod: &Pod, change: InPlaceChange, update: Update<'_>) -> Re
     // The new update replaces a state that nobody can read.
     let last = UpdateState::of(pod).ok().flatten().unwrap_or_default();
     let change = waiting(pod, &last).then(change);
-    // Another writer may have resized the pod already, or the version before, whose resize came before this write.
+    // The resize may have been written, and the write after it not.
     let resizes = !change.resources.is_empty();
     let change = change.without_stored(pod);
     let unfinished = unfinished(pod, &last);
@@ -72,8 +71,7 @@ pub(crate) fn update(pod: &Pod, change: InPlaceChange, update: Update<'_>) -> Re
         patch.annotations.insert(UPDATE_STATE.to_owned(), Some(text(&state)?));
         Patches { resize: None, pod: patch }
     } else {
-        // The revision is written first: a resize before a write that is refused would stay after a revert.
-        change_batch(pod, &mut state, split(pod, change)?.put_off_resize(), update.now)?
+        change_batch(pod, &mut state, change, update.now)?
     };
     for (key, value) in revision_labels(update.revision) {
         patches.pod.set_label(pod, key, value);
@@ -82,8 +80,7 @@ pub(crate) fn update(pod: &Pod, change: InPlaceChange, update: Update<'_>) -> Re
 }
 
 /// Returns the next writes of the update of the pod, after [`progress`](super::progress) has reported that they can be
-/// made: they resize the containers that were changed, end the grace period, or change the next containers. `None` if
-/// the update waits or has no next step.
+/// made: they end the grace period, or change the next containers. `None` if the update waits or has no next step.
 ///
 /// # Errors
 /// Returns a text for people if an annotation cannot be read, or the pod does not have a container that changes.
@@ -95,13 +92,7 @@ pub(crate) fn next(pod: &Pod, now: Timestamp) -> Result<Option<Patches>, String>
         if waiting.is_empty() {
             return Ok(None);
         }
-        let waiting = waiting.without_stored(pod);
-        check(pod, &waiting)?;
-        let batch = match state.resize_due() {
-            Some(containers) => Batch::resize(waiting, containers),
-            None => Batch::split(pod, waiting),
-        };
-        return change_batch(pod, &mut state, batch, now).map(Some);
+        return change_batch(pod, &mut state, waiting.without_stored(pod), now).map(Some);
     };
     let mut state = state.unwrap_or_else(|| UpdateState {
         revision: pending.revision.clone(),
@@ -117,7 +108,7 @@ pub(crate) fn next(pod: &Pod, now: Timestamp) -> Result<Option<Patches>, String>
         return Ok(None);
     }
     let change = pending.change()?.without_stored(pod);
-    change_batch(pod, &mut state, split(pod, change)?, now).map(Some)
+    change_batch(pod, &mut state, change, now).map(Some)
 }
 
 /// Returns what an update that has not ended would still change.
@@ -133,14 +124,15 @@ fn unfinished(pod: &Pod, last: &UpdateState) -> BTreeMap<String, LastStatus> {
     unfinished.map(|(name, it)| (name.clone(), it.clone())).collect()
 }
 
-/// Returns the change of the containers of the highest priority, and that of the others.
-fn split(pod: &Pod, change: InPlaceChange) -> Result<Batch, String> {
+/// Returns the writes that change the containers of the highest priority, and store the others in the state.
+fn change_batch(
+    pod: &Pod,
+    state: &mut UpdateState,
+    change: InPlaceChange,
+    now: Timestamp,
+) -> Result<Patches, String> {
     check(pod, &change)?;
-    Ok(Batch::split(pod, change))
-}
-
-/// Returns the writes that change the containers of a batch, and store the others in the state.
-fn change_batch(pod: &Pod, state: &mut UpdateState, batch: Batch, now: Timestamp) -> Result<Patches, String> {
+    let batch = batch::split(pod, change);
     let mut patch = PodPatch::of(pod);
     if pod.annotations().contains_key(UPDATE_GRACE) {
         patch.annotations.insert(UPDATE_GRACE.to_owned(), None);
@@ -153,7 +145,7 @@ fn change_batch(pod: &Pod, state: &mut UpdateState, batch: Batch, now: Timestamp
             remember(pod, state, name, batch.now.images.get(name));
         }
     }
-    state.wait_with(batch.next, batch.required);
+    state.wait_with(batch.next, batch.containers.clone());
     if !batch.containers.is_empty() {
         state
             .container_batches_record

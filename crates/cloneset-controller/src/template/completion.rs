@@ -69,10 +69,6 @@ fn progress_of(pod: &Pod, state: &UpdateState, now: Timestamp) -> Progress {
         }
         Ok(None) => {}
     }
-    // The kubelet may have put off the resize before, and the containers may need this one to run.
-    if state.resize_due().is_some() {
-        return Progress::NextBatch;
-    }
     let missing =
         state.last_container_statuses.iter().find(|(name, last)| !is_replaced(pod, state, name, last));
     if let Some((name, last)) = missing {

@@ -111,15 +111,6 @@ impl UpdateState {
         }
     }
 
-    /// Returns the containers that were changed last, if they are to be resized now. A resize that waits for other
-    /// containers names them.
-    pub(super) fn resize_due(&self) -> Option<&[String]> {
-        let changed = &self.container_batches_record.last()?.containers;
-        let is_free = self.pre_check_before_next.as_ref()?.containers_required_ready.is_empty();
-        let resizes = changed.iter().any(|name| self.next_container_resources.contains_key(name));
-        (is_free && resizes).then_some(changed)
-    }
-
     /// Stores the changes of the containers that wait until `required` are Ready.
     pub(super) fn wait_with(&mut self, change: InPlaceChange, required: Vec<String>) {
         let waits = !change.is_empty();

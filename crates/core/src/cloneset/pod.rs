@@ -94,7 +94,7 @@ pub struct SetPod {
     pub progress: UpdateProgress,
     /// The labels, at least those that the set names.
     pub labels: BTreeMap<String, String>,
-    /// The finalizers, at least those that the set names or has put back.
+    /// The finalizers, at least those that the set names.
     pub finalizers: Vec<String>,
     /// True if it has a node.
     pub scheduled: bool,
@@ -166,11 +166,6 @@ impl SetPod {
     pub(super) fn asked_again(&self) -> Option<&PutBack> {
         let state = if self.is_preparing_delete() { self.previous } else { self.state };
         self.rearmed.as_ref().filter(|_| state == Some(State::PreparingUpdate))
-    }
-
-    /// Returns true if the pod has finalizers that the set has put back to ask the `inPlaceUpdate` hook again.
-    pub(super) fn keeps_put_back_finalizers(&self) -> bool {
-        self.asked_again().is_some_and(|it| it.finalizers.iter().any(|name| self.finalizers.contains(name)))
     }
 
     /// Returns true if its deletion was begun.

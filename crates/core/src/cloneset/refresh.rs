@@ -17,12 +17,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
             *place = transition(draft.set, index, pod);
         }
         let step = place.get_or_insert_with(|| PodStep::of(index));
-        if step.delete {
-            // Nobody else removes them from a pod that terminates, if their hook is gone.
-            if pod.keeps_put_back_finalizers() {
-                *step = PodStep { rearm: Some(Rearm::End), ..PodStep::of(index) };
-            }
-        } else {
+        if !step.delete {
             conditions(draft.set, pod, step);
             delete_hold(draft.set, pod, step);
             let is_stale = pod.rearmed.is_some() && pod.asked_again().is_none();

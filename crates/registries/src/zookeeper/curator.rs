@@ -9,6 +9,7 @@
 //!   instance changes otherwise (seen with 3.2.16). The revision is kept beside it for the way back.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
@@ -97,12 +98,14 @@ pub(super) fn is_no_instance(data: &[u8]) -> bool {
 }
 
 /// Returns the host and the port of a node that cannot be read, as far as they are known: by its JSON, or by an id of Dubbo.
+/// A host is only known if it is an IP address. Spring's ids are names with ports, and its hosts may be names.
 pub(super) fn address(id: &str, data: &[u8]) -> (Option<String>, Option<u16>) {
+    let ip = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().ok().map(|ip| ip.to_string());
     let value: Value = serde_json::from_slice(data).unwrap_or_default();
     if let Some(host) = value.get("address").and_then(Value::as_str) {
-        return (Some(host.to_owned()), None);
+        return (ip(host), None);
     }
-    let of_id = id.rsplit_once(':').and_then(|(host, port)| Some((host.to_owned(), port.parse().ok()?)));
+    let of_id = id.rsplit_once(':').and_then(|(host, port)| Some((ip(host)?, port.parse().ok()?)));
     of_id.map_or((None, None), |(host, port)| (Some(host), Some(port)))
 }
 
@@ -307,10 +310,18 @@ mod tests {
             let is_certain = ["", r#"{"address":"a"}"#].contains(&text);
             assert_eq!(is_no_instance(text.as_bytes()), is_certain, "{text}");
         }
-        let host = |host: &str, port| (Some(host.to_owned()), port);
-        assert_eq!(address("x", br#"{"address":"a","port":70000}"#), host("a", None));
-        assert_eq!(address("10.0.0.1:20880", b"{}"), host("10.0.0.1", Some(20880)));
-        assert_eq!(address("x", b"10.0.0.1"), (None, None));
         assert_eq!(set_in_service(b"[]", true), None);
+    }
+
+    #[test]
+    fn only_an_ip_address_says_whose_an_unreadable_node_is() {
+        let host = |host: &str, port| (Some(host.to_owned()), port);
+        assert_eq!(address("x", br#"{"address":"10.0.0.1","port":70000}"#), host("10.0.0.1", None));
+        assert_eq!(address("10.0.0.1:20880", b"{}"), host("10.0.0.1", Some(20880)));
+        assert_eq!(address("[fd00::7]:20880", b"{}"), host("fd00::7", Some(20880)));
+        assert_eq!(address("x", b"10.0.0.1"), (None, None));
+        // Spring makes an id of the name of an application and its port.
+        assert_eq!(address("web:8080", b"x"), (None, None));
+        assert_eq!(address("x", br#"{"address":"web.example.com","port":70000}"#), (None, None));
     }
 }

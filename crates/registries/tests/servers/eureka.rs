@@ -31,6 +31,7 @@ async fn eureka_does_what_the_client_says() -> Result<()> {
     an_instance_is_registered_steered_renewed_and_removed(&server, &eureka).await?;
     instances_of_others_are_only_steered(&server, &eureka).await?;
     an_application_that_is_down_is_taken_out_of_service(&server, &eureka).await?;
+    an_instance_of_podward_that_is_set_to_down_is_put_back(&server, &eureka).await?;
     a_batch_is_written(&eureka).await?;
     a_server_that_was_empty_knows_no_registrations(&mut server, &eureka).await
 }
@@ -133,6 +134,22 @@ async fn an_application_that_is_down_is_taken_out_of_service(
     report("STARTING", 4).await?;
     assert!(read().await?.may_return);
     report("UP", 5).await?;
+    assert!(read().await?.in_service);
+    Ok(())
+}
+
+/// It has no application that would register its status again.
+async fn an_instance_of_podward_that_is_set_to_down_is_put_back(
+    server: &EurekaServer,
+    eureka: &Eureka,
+) -> Result<()> {
+    let (own, wanted) = (service("own"), instance("3", "10.0.0.3"));
+    let read = async || eureka.instance(0, &own, &wanted).await?.context("it is gone");
+    write(eureka, Change::Register(own.clone(), wanted.clone())).await?;
+    http::put(&format!("{}/apps/OWN/web-3/status?value=DOWN", server.url()), &json!({})).await?;
+    let down = read().await?;
+    assert!(!down.in_service);
+    write(eureka, Change::SetInService(own.clone(), Instance { in_service: true, ..down })).await?;
     assert!(read().await?.in_service);
     Ok(())
 }

@@ -1,11 +1,15 @@
 //! Changes that may not be made any more.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
 
 use anyhow::Result;
-use podward_registries::{Change, RegistryError, RegistryErrorKind, ZooKeeper, ZooKeeperOptions};
+use podward_registries::{
+    Change, Eureka, EurekaOptions, Instance, Registry, RegistryError, RegistryErrorKind, ZooKeeper,
+    ZooKeeperOptions,
+};
 
-use crate::common::{connection, instance, service};
+use crate::common::{connection, instance, service, too_late};
 use crate::hostile::over_http;
 use crate::http;
 
@@ -35,6 +39,32 @@ async fn each_change_is_checked_before_it_is_made() -> Result<()> {
             .map(|result| result.as_ref().is_err_and(|error| error.reason == "too late"))
             .collect();
         assert_eq!(late, [false, true], "{kind}: {results:?}");
+    }
+    Ok(())
+}
+
+/// Eureka is read before a change, which may take the whole time of a call.
+#[tokio::test]
+async fn a_change_of_eureka_is_checked_after_the_read_before_it() -> Result<()> {
+    let (address, methods) = http::serve_recorded("HTTP/1.1 404 No\r\ncontent-length: 0\r\n\r\n").await?;
+    let seen = || methods.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let eureka = Eureka::new(&connection(vec![address]), EurekaOptions::default());
+    let eureka = eureka.map_err(anyhow::Error::msg)?;
+    let (web, ours) = (service("web"), instance("1", "10.0.0.1"));
+    let of_application = Instance { metadata: BTreeMap::new(), ..ours.clone() };
+    for change in [
+        Change::Register(web.clone(), ours.clone()),
+        Change::Deregister(web.clone(), ours),
+        Change::SetInService(web, of_application),
+    ] {
+        let before = seen().len();
+        let may_change = |change: &Change| if seen().len() == before { Ok(()) } else { too_late(change) };
+        let results = eureka.write_while(std::slice::from_ref(&change), &may_change).await;
+        let is_late = |result: &Result<_, RegistryError>| {
+            result.as_ref().is_err_and(|error| error.reason == "too late")
+        };
+        assert!(results.iter().all(is_late), "{change}: {results:?}");
+        assert_eq!(seen()[before..], ["GET"], "{change}");
     }
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Requests of others, and servers that answer wrongly.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use anyhow::{Context, Result, ensure};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -41,17 +43,30 @@ pub(crate) async fn post(url: &str, body: &serde_json::Value) -> Result<String> 
 
 /// Starts a server that answers every request with `response` and closes the connection. Returns its URL.
 pub(crate) async fn serve_always(response: &'static str) -> Result<String> {
+    Ok(serve_recorded(response).await?.0)
+}
+
+/// The methods of requests.
+pub(crate) type Methods = Arc<Mutex<Vec<String>>>;
+
+/// As [`serve_always`]. Also returns the methods of the requests so far.
+pub(crate) async fn serve_recorded(response: &'static str) -> Result<(String, Methods)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
+    let methods = Methods::default();
+    let seen = Arc::clone(&methods);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 4096];
-            if stream.read(&mut request).await.is_ok() {
+            if let Ok(length) = stream.read(&mut request).await {
+                let text = String::from_utf8_lossy(&request[..length]);
+                let method = text.split(' ').next().unwrap_or_default().to_owned();
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(method);
                 let _ = stream.write_all(response.as_bytes()).await;
             }
         }
     });
-    Ok(url)
+    Ok((url, methods))
 }
 
 /// Starts a server that answers every gRPC call with an empty message. Returns `host:port`.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use podward_core::rules::{CheckRequest, OtherChecks, Rule, RulePod, RuleSet, WebhookAnswer, WebhookAnswers};
+use podward_kube_util::PodKey;
 use tokio::sync::Notify;
 
 use super::super::webhook::WebhookFingerprint;
@@ -70,8 +71,8 @@ pub(crate) struct NamespaceRules {
     pub(crate) reports: HashMap<String, RequestReports>,
     pub(crate) answers: HashMap<AnswerKey, KnownAnswer>,
     pub(crate) gone_owners: GoneOwners,
-    /// Why the last decision could not be made; `None` if it was.
-    pub(crate) error: Option<String>,
+    /// By rule set: why it could not be decided about last.
+    pub(crate) errors: BTreeMap<String, String>,
     pub(crate) unstored: UnstoredStatuses,
     /// Notified when a decision may have changed.
     pub(crate) changed: Arc<Notify>,
@@ -138,6 +139,25 @@ impl NamespaceRules {
                 _ => {}
             }
         }
+    }
+
+    /// Stores why rule sets could not be decided about, after a decision about `decided`. Returns the waiting pods for
+    /// which that begins or ends.
+    pub(crate) fn set_errors(
+        &mut self,
+        decided: &BTreeSet<String>,
+        errors: impl IntoIterator<Item = (String, String)>,
+    ) -> Vec<PodKey> {
+        let before: BTreeSet<String> = self.errors.keys().cloned().collect();
+        self.errors.retain(|set, _| !decided.contains(set));
+        self.errors.extend(errors.into_iter().filter(|(set, _)| self.records.contains_key(set)));
+        if before.iter().eq(self.errors.keys()) {
+            return Vec::new();
+        }
+        let is_other = |set: &String| before.contains(set) != self.errors.contains_key(set);
+        let waiting = self.pods.values().filter(|observed| !observed.requests.is_empty());
+        let told = waiting.filter(|observed| observed.sets.iter().any(is_other));
+        told.map(|observed| observed.pod.key()).collect()
     }
 
     /// Removes a pod.

@@ -210,6 +210,7 @@ fn result_of(
     let RuleDecision { passed, refusals, objections, budgets, .. } = decision;
     let mut result = RuleSetResult { passed, refusals, objections };
     let last = rules.report(pod.uid, request).and_then(|report| report.refusals.get(&set.name));
+    let error = rules.unstored.error(&set.name).or(rules.errors.get(&set.name).map(String::as_str));
     for place in budgets {
         let name = &set.rules[place].name;
         if record.grants.has(pod.uid, request) {
@@ -217,15 +218,9 @@ fn result_of(
             continue;
         }
         let known = last.into_iter().flatten().find(|refusal| &refusal.rule_name == name);
-        let without_budgets =
-            |error: &str| RuleRefusal::new(name, format!("waits until budgets can be kept: {error}"));
-        let waits = || match &rules.error {
-            None => RuleRefusal::new(name, "waits for its turn"),
-            Some(error) => without_budgets(error),
-        };
-        result.refusals.push(match rules.unstored.error(&set.name) {
-            Some(error) => without_budgets(error),
-            None => known.cloned().unwrap_or_else(waits),
+        result.refusals.push(match error {
+            Some(error) => RuleRefusal::new(name, format!("waits until budgets can be kept: {error}")),
+            None => known.cloned().unwrap_or_else(|| RuleRefusal::new(name, "waits for its turn")),
         });
     }
     Some(result)

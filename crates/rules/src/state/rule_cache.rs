@@ -56,6 +56,7 @@ impl RuleCache {
         let Some(rules) = self.namespaces.get_mut(namespace) else { return };
         rules.records.remove(name);
         rules.unstored.remove(name);
+        rules.errors.remove(name);
         rules.mark_all_changed();
         rules.reselect(name, None);
     }

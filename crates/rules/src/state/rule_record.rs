@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use podward_api::PodTransitionRule;
 use podward_api::pod_transition_rule::{PodTransitionRuleStatus, TransitionRule};
-use podward_core::rules::{Grants, RuleSet};
+use podward_core::rules::{CheckRequest, Grants, RulePod, RuleSet, WebhookAnswers};
 
 /// A PodTransitionRule as it was last read or written.
 #[derive(Clone, Debug)]
@@ -46,6 +46,16 @@ impl RuleRecord {
     /// Returns the resource version as a number. Later versions have larger numbers.
     pub(crate) fn version_number(&self) -> u64 {
         self.version.parse().unwrap_or_default()
+    }
+
+    /// True if a pod that the rule set selects needs room in its budgets for `request`, and has no grant.
+    pub(crate) fn needs_room(
+        &self,
+        pod: &RulePod<'_>,
+        request: &CheckRequest,
+        answers: &dyn WebhookAnswers,
+    ) -> bool {
+        !self.grants.has(pod.uid, request) && !self.set.evaluate(pod, request, answers).budgets.is_empty()
     }
 
     /// True if this controller, `holder`, knows the pods at least as well as the controller that wrote the grants did.

@@ -59,6 +59,19 @@ pub(crate) fn compose_status(
     })
 }
 
+/// Returns the stored status with these states of webhooks; `None` if that has them, or the object can't be read.
+pub(crate) fn with_rule_states(
+    record: &RuleRecord,
+    rule_states: Vec<RuleState>,
+) -> Option<PodTransitionRuleStatus> {
+    let (rule_states, stored) = (webhook_states::fitting(rule_states), &record.status);
+    (record.object.is_some() && rule_states != stored.rule_states).then(|| PodTransitionRuleStatus {
+        update_time: Some(Time(Timestamp::now())),
+        rule_states,
+        ..(**stored).clone()
+    })
+}
+
 /// Returns the condition that says whether the rules are valid.
 fn accepted(object: &PodTransitionRule, stored: &PodTransitionRuleStatus) -> Condition {
     let errors = object.check().errors;

@@ -61,6 +61,9 @@ struct Inner {
     /// How long a list of pods that are opted in takes.
     pods_delay: Duration,
     fails_to_read_owners: bool,
+    failed_owner_reads: usize,
+    /// How long a write of a status takes.
+    status_delay: Duration,
     /// Of pods that are not opted in.
     outside_lists: usize,
     /// Of one namespace.
@@ -272,6 +275,7 @@ impl ApiServer {
                 answer
             }
             (Method::GET, _) if kind == Kind::Sets && self.inner.lock().fails_to_read_owners => {
+                self.inner.lock().failed_owner_reads += 1;
                 failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError")
             }
             (Method::GET, [.., name]) => match self.get(kind, name) {
@@ -281,6 +285,8 @@ impl ApiServer {
             (Method::PATCH, [.., "podtransitionrules", name]) => self.patch_rule(name, &body),
             (Method::PATCH, [.., "podtransitionrules", name, "status"]) => {
                 let patch: Value = serde_json::from_slice(&body).unwrap();
+                let delay = self.inner.lock().status_delay;
+                tokio::time::sleep(delay).await;
                 if self.denies(name) {
                     return failure(StatusCode::FORBIDDEN, "Forbidden");
                 }

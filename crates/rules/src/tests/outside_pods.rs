@@ -12,7 +12,7 @@ use super::leader::{Leader, pod};
 use super::{budget, is_out};
 
 /// Returns a pod of the ReplicaSet `web` that is not opted in and is Ready.
-fn outside(name: &str) -> Value {
+pub(super) fn outside(name: &str) -> Value {
     let mut object = pod(name);
     object["metadata"]["labels"] = json!({"app": "web"});
     object["status"]["conditions"] = json!([{"type": "Ready", "status": "True"}]);
@@ -27,7 +27,7 @@ fn out_of_service(mut object: Value) -> Value {
     object
 }
 
-fn store(server: &ApiServer, object: Value) {
+pub(super) fn store(server: &ApiServer, object: Value) {
     server.store(Kind::Pods, object, None).unwrap();
 }
 
@@ -178,7 +178,7 @@ fn label_check(server: &ApiServer) {
 }
 
 /// Creates a pod without an owner, and a rule object with a budget for it alone.
-fn unrelated_pod(server: &ApiServer) {
+pub(super) fn unrelated_pod(server: &ApiServer) {
     let mut alone = pod("alone");
     alone["metadata"]["labels"]["app"] = json!("other");
     alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");

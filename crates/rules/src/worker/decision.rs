@@ -1,6 +1,6 @@
 //! One decision about rule sets of a namespace, and its writes.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,10 +10,10 @@ use podward_runtime::retry::{API_SERVER, delay_after};
 
 use super::super::context::RuleContext;
 use super::super::metrics::StatusWriteOutcome;
-use super::super::state::{KnownAnswers, compose_status};
+use super::super::state::{KnownAnswers, compose_status, with_rule_states};
 use super::consult_webhooks::consult_webhooks;
 use super::missing_replicas::missing_replicas;
-use super::outside_lists::OutsideLists;
+use super::outside_lists::{ListedPods, OutsideLists};
 use super::pod_catch_up;
 use super::publish::publish;
 use super::rule_objects::observe_rule;
@@ -26,8 +26,10 @@ const MAX_CONCURRENT_WRITES: usize = 8;
 /// A decision.
 #[derive(Default)]
 pub(super) struct NamespaceDecision {
-    /// Why it could not be made, or is not reliable; `None` if it is. It must be made again after a delay.
+    /// Why it is not reliable: the pods could not be read. `None` if it is. It must be made again after a delay.
     pub(super) error: Option<String>,
+    /// By rule set: why it could not be decided about. Lists that have failed are not among it.
+    pub(super) errors: BTreeMap<String, String>,
     /// True if an object was written.
     pub(super) wrote: bool,
     /// When it must be made again, because it depends on what is not watched.
@@ -43,13 +45,16 @@ pub(super) async fn decide(
     lists: &mut OutsideLists,
     now: Instant,
 ) -> NamespaceDecision {
-    let mut catch_up_error = None;
+    let (mut error, mut errors) = (None, BTreeMap::new());
     // The grants must be known before the pods are read.
     let foreign = foreign_grants(context, namespace, sets);
     if !foreign.is_empty() {
         match pod_catch_up::read_pods(context, namespace).await {
             Ok(()) => mark_pods_read(context, namespace, foreign),
-            Err(error) => catch_up_error = Some(error),
+            Err(failed) => {
+                errors.extend(foreign.into_iter().map(|(set, _)| (set, failed.clone())));
+                error = Some(failed);
+            }
         }
     }
     let Some(mut snapshot) = snapshot_of(context, namespace, sets, now) else {
@@ -59,22 +64,27 @@ pub(super) async fn decide(
     let states = consult_webhooks(context, namespace, &snapshot);
     let listed = lists.take_listed();
     let missing = missing_replicas(context, namespace, &snapshot, listed.as_ref(), now).await;
-    if !missing.to_list.is_empty() {
-        let name = |place: &usize| snapshot.records[*place].set.name.clone();
-        lists.request(context, namespace, missing.unknown.iter().map(name).collect(), missing.to_list);
-    }
-    snapshot.defer(missing.unknown);
-    let (error, recheck_at) = (missing.error.or(catch_up_error), missing.recheck_at);
+    let name = |place: &usize| snapshot.records[*place].set.name.clone();
+    let unlisted: BTreeSet<String> = missing.unknown.keys().map(name).collect();
+    let unread = missing.unknown.iter().filter_map(|(place, error)| Some((name(place), error.clone()?)));
+    errors.extend(unread);
+    snapshot.defer(missing.unknown.into_keys().collect());
+    let (to_list, recheck_at) = (missing.to_list, missing.recheck_at);
+    // Called after the writes, because a list does not count for long.
+    let request = |lists: &mut OutsideLists, listed: Option<&ListedPods>| {
+        if !to_list.is_empty() {
+            lists.request(context, namespace, unlisted, to_list, listed);
+        }
+    };
     let answers = {
         let cache = context.cache.lock();
         cache.namespaces.get(namespace).map(|rules| rules.answers.clone()).unwrap_or_default()
     };
     // A pod that needs room in a rule set that cannot be written now must not keep room in the others.
     let needs_held = |pod: &RulePod<'_>, request: &CheckRequest| {
-        snapshot.held.iter().map(|place| &snapshot.records[*place]).any(|record| {
-            let is_without_grant = record.set.selects(pod.labels) && !record.grants.has(pod.uid, request);
-            let needs = || record.set.evaluate(pod, request, &KnownAnswers(&answers)).budgets;
-            is_without_grant && !needs().is_empty()
+        let mut held = snapshot.held.iter().map(|place| &snapshot.records[*place]);
+        held.any(|record| {
+            record.set.selects(pod.labels) && record.needs_room(pod, request, &KnownAnswers(&answers))
         })
     };
     let (settlement, members) = {
@@ -106,12 +116,17 @@ pub(super) async fn decide(
         // A controller that does not know the pods as the writer of the grants did must not report on them.
         let is_current = record.is_current(&context.holder);
         let is_unknown = !is_current && !record.grants.holder().is_empty() && record.set.has_budget();
-        if is_unknown || snapshot.held.contains(&place) || snapshot.deferred.contains(&place) {
+        if is_unknown || snapshot.held.contains(&place) {
             return None;
         }
-        let holder = is_current.then_some(context.holder.as_str());
-        let next = compose_status(record, &grants, report, states, holder)?;
-        let granted = grants.given_since(&record.grants);
+        let (next, granted) = match snapshot.deferred.contains(&place) {
+            // Another leader would have the webhook begin a task again that is not stored.
+            true => (with_rule_states(record, states).filter(|_| is_current)?, 0),
+            false => {
+                let holder = is_current.then_some(context.holder.as_str());
+                (compose_status(record, &grants, report, states, holder)?, grants.given_since(&record.grants))
+            }
+        };
         let write = async move {
             let written = status_write::write(&context.client, record, &next).await;
             if let StatusWrite::Stored(_) = written {
@@ -126,14 +141,17 @@ pub(super) async fn decide(
     let (unstored, wrote_retried) =
         observe_writes(context, &snapshot, namespace, all_written(retried).await).await;
     if !unstored.is_empty() {
+        request(lists, listed.as_ref());
+        lists.put_back(listed);
         if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
             rules.mark_changed(sets);
         }
-        return NamespaceDecision { error, wrote: wrote_retried, recheck_at };
+        return NamespaceDecision { error, errors, wrote: wrote_retried, recheck_at };
     }
     let (unstored, wrote) = observe_writes(context, &snapshot, namespace, all_written(writes).await).await;
+    request(lists, listed.as_ref());
     publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers), &unstored);
-    NamespaceDecision { error, wrote: wrote || wrote_retried, recheck_at }
+    NamespaceDecision { error, errors, wrote: wrote || wrote_retried, recheck_at }
 }
 
 /// Carries out writes, and returns their results.
@@ -152,7 +170,7 @@ async fn observe_writes(
     namespace: &str,
     writes: Vec<(usize, StatusWrite)>,
 ) -> (HashSet<usize>, bool) {
-    let (mut failed, mut unstored, mut wrote) = (HashMap::new(), HashSet::new(), false);
+    let (mut failed, mut unstored, mut done) = (HashMap::new(), HashSet::new(), HashSet::new());
     for (place, write) in writes {
         let outcome = match &write {
             StatusWrite::Stored(_) => StatusWriteOutcome::Done,
@@ -161,12 +179,13 @@ async fn observe_writes(
         };
         context.metrics.wrote(outcome);
         match stored(context, namespace, write).await {
-            Ok(true) => wrote = true,
+            Ok(true) => drop(done.insert(place)),
             Ok(false) => drop(unstored.insert(place)),
             Err(error) => drop(failed.insert(place, error)),
         }
     }
     unstored.extend(failed.keys());
+    let wrote = !done.is_empty();
     let now = Instant::now();
     let mut cache = context.cache.lock();
     let Some(rules) = cache.namespaces.get_mut(namespace) else { return (unstored, wrote) };
@@ -186,6 +205,7 @@ async fn observe_writes(
                 let retry_at = |failures| now + delay_after(API_SERVER, failures);
                 rules.unstored.failed(name, &record.uid, error, retry_at);
             }
+            None if done.contains(&place) => rules.unstored.remove(name),
             None if snapshot.held.contains(&place) || snapshot.deferred.contains(&place) => {}
             None if unstored.contains(&place) => {}
             None => rules.unstored.remove(name),

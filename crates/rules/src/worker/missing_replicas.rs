@@ -14,7 +14,7 @@ use super::super::context::RuleContext;
 use super::super::state::OWNER_RECHECK_DELAY;
 use super::outside_lists::ListedPods;
 use super::outside_pods::OwnerToList;
-use super::owner_replicas::has_replicas;
+use super::owner_replicas::{UnreadOwner, has_replicas};
 use super::snapshot::NamespaceSnapshot;
 
 /// Owners that are read at the same time.
@@ -25,16 +25,14 @@ pub(super) struct MissingReplicas {
     /// For each rule set. 0 for rule sets without a budget, or without a check request. It does not count for those in
     /// `unknown`.
     pub(super) by_set: Vec<u32>,
-    /// The places of the rule sets for which the number is not known: an owner can't be read, or its pods have to be
-    /// listed.
-    pub(super) unknown: HashSet<usize>,
-    /// When the number may be another one without an event; `None` if none is missing. The pods that are not opted in
-    /// are not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
+    /// The places of the rule sets for which the number is not known: an owner can't be read, and this is the error, or
+    /// its pods have to be listed.
+    pub(super) unknown: HashMap<usize, Option<String>>,
+    /// When the number may be another one without an event; `None` if it is known and none is missing. The pods that
+    /// are not opted in are not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
     pub(super) recheck_at: Option<Instant>,
     /// The owners whose pods have to be listed for rule sets in `unknown`.
     pub(super) to_list: Vec<OwnerToList>,
-    /// Why an owner can't be read; `None` if all could be.
-    pub(super) error: Option<String>,
 }
 
 /// Returns how many pods the owners of the pods of each rule set want and do not have, for a decision at the time
@@ -62,17 +60,12 @@ pub(super) async fn missing_replicas(
         (uid, of_owner(context, namespace, owner, existing, listed, now).await)
     });
     let reads: Vec<_> = reads.collect();
-    let missing: HashMap<&str, Result<MissingOfOwner, String>> =
+    let missing: HashMap<&str, Result<MissingOfOwner, UnreadOwner>> =
         stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS).collect().await;
     let has_list =
         |set: usize| listed.is_some_and(|listed| listed.sets.contains(&snapshot.records[set].set.name));
-    let mut found = MissingReplicas {
-        by_set: alone,
-        unknown: HashSet::new(),
-        recheck_at: None,
-        to_list: Vec::new(),
-        error: missing.values().find_map(|missing| missing.as_ref().err().cloned()),
-    };
+    let mut found =
+        MissingReplicas { by_set: alone, unknown: HashMap::new(), recheck_at: None, to_list: Vec::new() };
     let mut rechecks: Vec<Instant> = Vec::new();
     for (set, owners) in owners.iter().enumerate() {
         if found.by_set[set] > 0 {
@@ -84,7 +77,11 @@ pub(super) async fn missing_replicas(
                     found.by_set[set] = found.by_set[set].saturating_add(missing.pods);
                     rechecks.extend(missing.recheck_at);
                 }
-                _ => drop(found.unknown.insert(set)),
+                Ok(_) => drop(found.unknown.entry(set).or_default()),
+                Err(unread) => {
+                    found.unknown.insert(set, Some(unread.error.clone()));
+                    rechecks.push(unread.retry_at);
+                }
             }
         }
     }
@@ -116,7 +113,7 @@ async fn of_owner(
     existing: &[Arc<CachedPod>],
     listed: Option<&ListedPods>,
     now: Instant,
-) -> Result<MissingOfOwner, String> {
+) -> Result<MissingOfOwner, UnreadOwner> {
     let wanted = context.owners.wanted(namespace, owner).await?;
     let pods = wanted.count.saturating_sub(u32::try_from(existing.len()).unwrap_or(u32::MAX));
     if pods == 0 {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt;
 use podward_runtime::retry::{API_SERVER, delay_after};
 
 use super::super::context::RuleContext;
@@ -33,10 +34,12 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
         }
         marked_at = Instant::now();
         mark_due(&context, &namespace, &mut recheck_at, &mut lists, marked_at);
+        // All that is marked so far is decided about now.
+        let _ = changed.notified().now_or_never();
         tokio::time::sleep(GATHER_DELAY).await;
         let began = Instant::now();
         let decision = decide_changed(&context, &namespace, &mut lists, began).await;
-        let NamespaceDecision { error, wrote, recheck_at: next } = decision;
+        let NamespaceDecision { error, wrote, recheck_at: next, .. } = decision;
         recheck_at = recheck_at.into_iter().chain(next).min();
         if error.is_some() {
             failures += 1;
@@ -131,8 +134,11 @@ async fn decide_changed(
             "could not decide about rules; pods that need a budget wait, and it is retried"
         );
     }
-    if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
-        rules.error = decision.error.as_ref().or(lists.error()).cloned();
-    }
+    let errors = lists.errors().into_iter().chain(decision.errors.clone());
+    let told = {
+        let mut cache = context.cache.lock();
+        cache.namespaces.get_mut(namespace).map(|rules| rules.set_errors(&sets, errors)).unwrap_or_default()
+    };
+    told.into_iter().for_each(|pod| context.to_reconcile.push(pod));
     decision
 }

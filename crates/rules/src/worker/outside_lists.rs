@@ -1,7 +1,7 @@
 //! The lists of pods that are not opted in, for the decisions about one namespace. A list may take seconds, so it runs
 //! beside the decisions, and those that need none do not wait for it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -83,15 +83,16 @@ impl ListedPods {
 
 impl OutsideLists {
     /// Lists the pods of `owners` for `sets`, or notes that `sets` need a list, if one runs or none may begin yet.
+    /// `listed` is the list of the decision that needs another one.
     pub(super) fn request(
         &mut self,
         context: &Arc<RuleContext>,
         namespace: &str,
         sets: BTreeSet<String>,
         owners: Vec<OwnerToList>,
+        listed: Option<&ListedPods>,
     ) {
-        if self.running.is_some() || self.next.is_some_and(|next| next > Instant::now()) {
-            self.waiting.extend(sets);
+        if self.must_wait(&sets, listed) {
             return;
         }
         let (lists, namespace) = (context.clone(), namespace.to_owned());
@@ -102,6 +103,17 @@ impl OutsideLists {
         };
         let task = AbortOnDropHandle::new(context.tasks.spawn(list));
         self.running = Some(RunningList { sets, task });
+    }
+
+    /// Returns true if no list may begin for `sets` now, and notes that they need one.
+    fn must_wait(&mut self, sets: &BTreeSet<String>, listed: Option<&ListedPods>) -> bool {
+        let is_early = self.next.is_some_and(|next| next > Instant::now());
+        let must_wait = self.running.is_some() || is_early || listed.is_some();
+        if must_wait {
+            // A list counts once. If the rule sets were listed in turn, a pod of several would never get room.
+            self.waiting.extend(listed.into_iter().flat_map(|listed| &listed.sets).chain(sets).cloned());
+        }
+        must_wait
     }
 
     /// Waits for the end of the list that runs; forever if none does.
@@ -133,6 +145,12 @@ impl OutsideLists {
         self.error.as_ref().filter(|_| self.running.is_some() || !self.waiting.is_empty())
     }
 
+    /// Returns the rule sets that wait for another list because the last one failed, each with the error.
+    pub(super) fn errors(&self) -> BTreeMap<String, String> {
+        let sets = self.running.iter().flat_map(|running| &running.sets).chain(&self.waiting);
+        sets.filter_map(|set| Some((set.clone(), self.error.clone()?))).collect()
+    }
+
     /// Returns when the rule sets that wait for a list are to be decided about again; `None` if none waits, or a list
     /// runs.
     pub(super) fn due_at(&self) -> Option<Instant> {
@@ -149,6 +167,11 @@ impl OutsideLists {
     /// Returns the pods that have just been listed, for a decision at this time; `None` if there are none.
     pub(super) fn take_listed(&mut self) -> Option<ListedPods> {
         self.listed.take().filter(|listed| listed.ended.elapsed() < MAX_AGE)
+    }
+
+    /// Keeps a list for the next decision, because this one was not completed.
+    pub(super) fn put_back(&mut self, listed: Option<ListedPods>) {
+        self.listed = listed;
     }
 }
 
@@ -173,15 +196,40 @@ async fn list(
 mod tests {
     use super::*;
 
+    fn listed(ended: Instant) -> ListedPods {
+        ListedPods { sets: ["web".to_owned()].into(), owners: HashMap::new(), ended }
+    }
+
     #[test]
     fn a_list_counts_once_and_not_for_long() {
         let now = Instant::now();
-        let listed = |ended| ListedPods { sets: ["web".to_owned()].into(), owners: HashMap::new(), ended };
         let mut lists = OutsideLists { listed: Some(listed(now)), ..OutsideLists::default() };
         assert_eq!(lists.due(now), ["web".to_owned()].into());
         assert!(lists.take_listed().is_some() && lists.take_listed().is_none());
         lists.listed = Some(listed(now.checked_sub(MAX_AGE).unwrap()));
         assert!(lists.take_listed().is_none());
+    }
+
+    #[test]
+    fn a_list_is_kept_for_the_next_decision_if_one_was_not_completed() {
+        let now = Instant::now();
+        let mut lists = OutsideLists { listed: Some(listed(now)), ..OutsideLists::default() };
+        let taken = lists.take_listed();
+        assert_eq!(lists.due(now), BTreeSet::new());
+        lists.put_back(taken);
+        assert_eq!(lists.due(now), ["web".to_owned()].into());
+        assert!(lists.take_listed().is_some());
+    }
+
+    #[test]
+    fn a_list_that_was_not_enough_is_repeated_with_the_rest() {
+        let now = Instant::now();
+        let mut lists = OutsideLists { next: Some(now), ..OutsideLists::default() };
+        let other: BTreeSet<String> = ["other".to_owned()].into();
+        assert!(!lists.must_wait(&other, None));
+        assert!(lists.must_wait(&other, Some(&listed(now))));
+        assert_eq!((lists.running.is_none(), lists.due_at()), (true, Some(now)));
+        assert_eq!(lists.due(now), ["other".to_owned(), "web".to_owned()].into());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -14,7 +15,7 @@ use podward_kube_util::WorkQueue;
 use podward_kube_util::owners::{Owner, desired, resource_named, resource_of, selector};
 use podward_kube_util::watched::{Watch, WatchMetrics, Watched};
 use podward_runtime::admin::ReadinessCondition;
-use podward_runtime::retry::api_call;
+use podward_runtime::retry::{API_SERVER, ApiCallError, api_call, delay_after};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 /// Each watch is an open request. Owners beyond this number are read for each decision.
@@ -25,6 +26,8 @@ pub(crate) struct OwnerReplicas {
     client: Client,
     /// By UID.
     watched: Arc<Mutex<HashMap<String, WatchedOwner>>>,
+    /// The owners that could not be read, by UID.
+    unread: Mutex<HashMap<String, UnreadOwner>>,
     /// The namespaces with an owner that wants another number of pods.
     changed: Arc<WorkQueue<String>>,
 }
@@ -50,6 +53,17 @@ struct WatchedOwner {
     _stop: DropGuard,
 }
 
+/// An owner that could not be read.
+#[derive(Clone, Debug)]
+pub(crate) struct UnreadOwner {
+    namespace: String,
+    pub(super) error: String,
+    /// In a row.
+    failures: u32,
+    /// It is not read again before this time.
+    pub(super) retry_at: Instant,
+}
+
 /// Returns the API resource of an owner with a known number of replicas; `None` for all others, whose pods are never
 /// missing.
 fn resource(owner: &OwnerReference) -> Option<ApiResource> {
@@ -70,26 +84,31 @@ pub(super) fn has_replicas(owner: &OwnerReference) -> bool {
 impl OwnerReplicas {
     /// Returns a value that watches nothing yet.
     pub(crate) fn new(client: Client) -> Self {
-        OwnerReplicas { client, watched: Arc::default(), changed: Arc::default() }
+        OwnerReplicas { client, watched: Arc::default(), unread: Mutex::default(), changed: Arc::default() }
     }
 
     /// Returns the pods that `owner` wants; none if it is gone.
     ///
     /// # Errors
-    /// When the owner can't be read.
+    /// When the owner can't be read. It is not read again before [`UnreadOwner::retry_at`].
     pub(crate) async fn wanted(
         &self,
         namespace: &str,
         owner: &OwnerReference,
-    ) -> Result<WantedReplicas, String> {
+    ) -> Result<WantedReplicas, UnreadOwner> {
         let Some(resource) = resource(owner) else { return Ok(WantedReplicas::default()) };
         if let Some(watched) = self.watched.lock().get(&owner.uid) {
             return Ok(watched.wanted.clone());
         }
+        if let Some(unread) =
+            self.unread.lock().get(&owner.uid).filter(|unread| unread.retry_at > Instant::now())
+        {
+            return Err(unread.clone());
+        }
         let api: Api<Owner> = Api::namespaced_with(self.client.clone(), namespace, &resource);
         let found = api_call(api.get_opt(&owner.name)).await;
-        let found =
-            found.map_err(|error| format!("could not read {} {}: {error}", owner.kind, owner.name))?;
+        let found = found.map_err(|error| self.failed(namespace, owner, &error))?;
+        self.unread.lock().remove(&owner.uid);
         let wanted = found.map_or_else(WantedReplicas::default, |found| WantedReplicas::of(&found, owner));
         let mut watched = self.watched.lock();
         if watched.len() < MAX_WATCHES && !watched.contains_key(&owner.uid) {
@@ -99,15 +118,32 @@ impl OwnerReplicas {
         Ok(wanted)
     }
 
+    /// Notes that `owner` could not be read.
+    fn failed(&self, namespace: &str, owner: &OwnerReference, error: &ApiCallError) -> UnreadOwner {
+        let error = format!("could not read {} {}: {error}", owner.kind, owner.name);
+        tracing::warn!(
+            namespace,
+            error,
+            "could not read the owner of pods for rules; the pods that need these budgets wait, and it is retried"
+        );
+        let mut unread = self.unread.lock();
+        let failures = unread.get(&owner.uid).map_or(0, |before| before.failures).saturating_add(1);
+        let retry_at = Instant::now() + delay_after(API_SERVER, failures);
+        let failed = UnreadOwner { namespace: namespace.to_owned(), error, failures, retry_at };
+        unread.insert(owner.uid.clone(), failed.clone());
+        failed
+    }
+
     /// Waits for an owner to want another number of pods. Returns its namespace; never `None`, because the queue is not
     /// closed.
     pub(super) async fn next_changed(&self) -> Option<String> {
         self.changed.next().await
     }
 
-    /// Ends the watches of the owners of `namespace` for whose UID `counts` returns false.
+    /// Drops the state of the owners of `namespace` for whose UID `counts` returns false, and ends their watches.
     pub(super) fn retain(&self, namespace: &str, counts: impl Fn(&str) -> bool) {
         self.watched.lock().retain(|uid, watched| watched.namespace != namespace || counts(uid));
+        self.unread.lock().retain(|uid, unread| unread.namespace != namespace || counts(uid));
     }
 
     /// Returns the UIDs of the watched owners, sorted.

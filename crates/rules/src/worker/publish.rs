@@ -10,7 +10,7 @@ use super::super::context::RuleContext;
 use super::super::state::{KnownAnswers, NamespaceRules, RefusalFingerprint, RequestReport, RequestReports};
 use super::snapshot::NamespaceSnapshot;
 
-/// Stores the results of a decision, and has the pods reconciled whose results have changed. The pods that need the
+/// Stores the results of a decision, and has the pods reconciled whose results have changed. The pods that need room in
 /// budgets of rule sets that are decided about later, or of those in `unstored`, whose decisions are not stored, keep
 /// their results.
 pub(super) fn publish(
@@ -21,17 +21,20 @@ pub(super) fn publish(
     answers: &KnownAnswers<'_>,
     unstored: &HashSet<usize>,
 ) {
-    let is_undecided = |set: &usize| {
-        (unstored.contains(set) || snapshot.deferred.contains(set)) && snapshot.records[*set].set.has_budget()
+    let is_undecided = |member: usize| {
+        let (observed, sets) = (&snapshot.pods[member], &snapshot.sets[member]);
+        let is_open = |set: &&usize| unstored.contains(set) || snapshot.deferred.contains(set);
+        sets.iter().filter(is_open).map(|set| &snapshot.records[*set]).any(|record| {
+            let mut requests = observed.requests.iter();
+            requests.any(|request| record.needs_room(&observed.subject(), request, answers))
+        })
     };
     let reports = reports(snapshot, settlement, answers);
     let mut to_reconcile: Vec<PodKey> = Vec::new();
     {
         let mut cache = context.cache.lock();
         let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
-        let stored =
-            reports.into_iter().filter(|(member, _)| !snapshot.sets[*member].iter().any(is_undecided));
-        for (member, after) in stored {
+        for (member, after) in reports.into_iter().filter(|(member, _)| !is_undecided(*member)) {
             let pod = &snapshot.pods[member].pod;
             let before = rules.reports.remove(pod.uid()).unwrap_or_default();
             let is_same = |(request, report): (&CheckRequest, &RequestReport)| {

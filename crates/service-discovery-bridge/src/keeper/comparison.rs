@@ -1,6 +1,7 @@
 //! The full comparison of a registry with the pods of a binding.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use podward_api::discovery_binding::BindingMode;
@@ -52,7 +53,7 @@ pub(crate) async fn compare(
         }
     }
     services.extend(current.iter().cloned());
-    let view = PodsView { access, binding, pods, of_services, services, now };
+    let view = PodsView { access, binding, pods, of_services, services, moved: OnceLock::new(), now };
     let (mut changed, mut in_service, mut marked) = (HashSet::new(), HashSet::new(), HashSet::new());
     for (address, name) in access.addresses().iter().enumerate() {
         let mut shown = Shown::default();
@@ -122,6 +123,8 @@ struct PodsView<'a> {
     of_services: HashMap<ServiceKey, Vec<&'a String>>,
     /// The services that pods of the binding have or had.
     services: &'a HashSet<ServiceKey>,
+    /// The addresses of the pods that may have left an instance, in any service. They are needed rarely.
+    moved: OnceLock<HashSet<(String, u16)>>,
     now: Duration,
 }
 
@@ -211,25 +214,41 @@ impl PodsView<'_> {
         let of = (service, services.contains(service));
         let found = Suspect::new(&access.cluster, &binding.key, &access.capabilities, of, entry);
         let is_near = found.as_ref().is_some_and(|found| found.is_near);
-        shown.suspects.extend(found);
+        shown.suspects.extend(found.filter(|found| found.is_near || self.may_be_left(found)));
         is_near
+    }
+
+    /// Returns whether a pod may have left an entry in a service that is not known. Without a UID it has the address of the pod.
+    fn may_be_left(&self, suspect: &Suspect) -> bool {
+        let (Whose::Host(host), Some(port)) = (&suspect.whose, suspect.port) else {
+            return matches!(suspect.whose, Whose::Uid(_));
+        };
+        let moved = self.moved.get_or_init(|| {
+            let moved = self.pods.values().filter(|tracked| tracked.moved.is_some());
+            let desired = moved.filter_map(|tracked| tracked.desired(self.binding, self.access));
+            desired.map(|Desired { instance, .. }| (instance.host, instance.port)).collect()
+        });
+        moved.contains(&(host.clone(), port))
     }
 
     /// Returns what cannot be read and may be an instance that a pod has left, by the UID of the pod.
     fn unclear(&self, suspects: &[Suspect]) -> HashMap<String, String> {
         let mut unclear = HashMap::new();
-        let mut of_hosts: HashMap<&str, &Suspect> = HashMap::new();
+        let mut of_hosts: HashMap<&str, Vec<&Suspect>> = HashMap::new();
         for suspect in suspects {
             match &suspect.whose {
                 Whose::Uid(uid) => _ = unclear.insert(uid.clone(), suspect.problem.clone()),
-                Whose::Host(host) => _ = of_hosts.insert(host, suspect),
+                Whose::Host(host) => of_hosts.entry(host).or_default().push(suspect),
             }
         }
         if !of_hosts.is_empty() {
             // Of the others it is known that the registry has nothing else. Their applications may have registered further ports.
             for (uid, tracked) in self.pods.iter().filter(|(_, tracked)| tracked.moved.is_some()) {
-                let desired = tracked.desired(self.binding, self.access);
-                let found = desired.and_then(|desired| of_hosts.get(&*desired.instance.host).copied());
+                let Some(Desired { instance, .. }) = tracked.desired(self.binding, self.access) else {
+                    continue;
+                };
+                let mut found = of_hosts.get(&*instance.host).into_iter().flatten();
+                let found = found.find(|found| found.is_near || found.port == Some(instance.port));
                 unclear.extend(found.map(|found| (uid.clone(), found.problem.clone())));
             }
         }

@@ -62,6 +62,8 @@ pub(crate) fn marked_uid<'i>(cluster: &str, binding: &BindingKey, instance: &'i 
 pub(crate) struct Suspect {
     pub(crate) service: ServiceKey,
     pub(crate) whose: Whose,
+    /// Its port, if that is known.
+    pub(crate) port: Option<u16>,
     /// True if it has the mark of the binding, or is in a service that pods of the binding have or had.
     pub(crate) is_near: bool,
     /// What cannot be read, and what to do.
@@ -77,7 +79,8 @@ pub(crate) enum Whose {
 
 impl Suspect {
     /// Returns what an entry of a service may be that cannot be read. `None` if it is no instance of the binding: it has another
-    /// mark, or neither a mark nor what Podward writes into a key. `is_known`: pods of the binding have or had the service.
+    /// mark, or neither a mark nor what Podward writes into a key. `is_known`: pods of the binding have or had the service. Pods may
+    /// have had others before this replica was responsible.
     pub(crate) fn new(
         cluster: &str,
         binding: &BindingKey,
@@ -85,27 +88,28 @@ impl Suspect {
         (service, is_known): (&ServiceKey, bool),
         entry: Unreadable,
     ) -> Option<Self> {
-        let Unreadable { id, host, owner, error, .. } = entry;
+        let Unreadable { id, host, port, owner, error } = entry;
         let is_ours = owner.map(|owner| {
             let of = (&*owner.cluster, &owner.namespace, &owner.binding);
             (of == (cluster, &binding.namespace, &binding.name)).then_some(owner.uid)
         });
         let (whose, is_near) = match is_ours {
             Some(uid) => (Whose::Uid(uid?), true),
-            None if capabilities.by_address => (Whose::Host(host.filter(|_| is_known)?), true),
+            None if capabilities.by_address => (Whose::Host(host?), is_known),
             None => {
                 let (namespace, uid) = Owner::pod_in_id(&id)?;
                 (namespace == binding.namespace).then(|| (Whose::Uid(uid.to_owned()), is_known))?
             }
         };
-        Some(Self { service: service.clone(), whose, is_near, problem: error.to_string() })
+        Some(Self { service: service.clone(), whose, port, is_near, problem: error.to_string() })
     }
 
-    /// Returns whether it may be an instance of the pod with this UID and address.
+    /// Returns whether it may be an instance of the pod with this UID and address. Others have entries at the address too, so it
+    /// counts only in services of the binding.
     pub(crate) fn may_be_of(&self, uid: &str, host: &str) -> bool {
         match &self.whose {
             Whose::Uid(own) => own == uid,
-            Whose::Host(own) => own == host,
+            Whose::Host(own) => self.is_near && own == host,
         }
     }
 }
@@ -153,7 +157,7 @@ mod tests {
             assert_eq!(suspect(false, ours.clone(), None, is_known), of_uid(is_known));
             assert_eq!(suspect(false, format!("other.web-0.{uid}.80"), None, is_known), None);
             assert_eq!(suspect(false, "10.0.0.7:80".to_owned(), None, is_known), None);
-            let host = Some((Whose::Host("10.0.0.7".to_owned()), true)).filter(|_| is_known);
+            let host = Some((Whose::Host("10.0.0.7".to_owned()), is_known));
             assert_eq!(suspect(true, "10.0.0.7:80".to_owned(), None, is_known), host);
             for by_address in [false, true] {
                 assert_eq!(suspect(by_address, "x".to_owned(), Some(owner("web")), is_known), of_uid(true));

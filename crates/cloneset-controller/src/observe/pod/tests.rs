@@ -74,18 +74,3 @@ fn pods_without_an_ordered_key_are_updated_first() {
     ];
     assert_eq!(pods, order);
 }
-
-/// The hook may be gone that had them.
-#[test]
-fn finalizers_that_were_put_back_are_seen() {
-    let set = with("InPlaceIfPossible", "web:1", "1Gi");
-    let revision = revision(&set);
-    let observer = Observer::new(&set, &revision, &[], HookOptions::default(), Timestamp::UNIX_EPOCH);
-    let put_back = PutBack { finalizers: ["example.com/a".to_owned()].into(), ..PutBack::default() };
-    let pod = json!({"metadata": {
-        "name": "web-a", "finalizers": ["example.com/a", "example.com/other"],
-        "annotations": {keys::REARMED: put_back.text()},
-    }});
-    let pod: Pod = serde_json::from_value(pod).unwrap();
-    assert_eq!(observe(&observer, &[Arc::new(pod)]).seen[0].finalizers, ["example.com/a"]);
-}

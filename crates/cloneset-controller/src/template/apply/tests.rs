@@ -1,7 +1,5 @@
 //! Updates of pods, step by step.
 
-mod resize;
-
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -95,10 +93,9 @@ fn one_write_changes_everything_that_need_not_wait() {
     let mut pod = pod_of(&old, "web-1111");
     Kubelet::default().sync(&mut pod);
     let patches = update(&typed(&pod), changed(&old, &new), SECOND).unwrap();
-    write(&mut pod, &patches);
-    let resize = next(&typed(&pod), at(1)).unwrap().unwrap().resize.unwrap();
+    let first = patches.resize.unwrap();
     let names: Vec<_> =
-        resize["spec"]["containers"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
+        first["spec"]["containers"].as_array().unwrap().iter().map(|it| it["name"].clone()).collect();
     assert_eq!(names, ["log", "proxy"], "of the highest priority");
     let mut patch = patches.pod.to_json();
     let annotations = patch["metadata"]["annotations"].as_object_mut().unwrap();
@@ -109,12 +106,11 @@ fn one_write_changes_everything_that_need_not_wait() {
         "labels": {"note": "x", "controller-revision-hash": "web-2222", "pod-template-hash": "2222"},
     }});
     assert_eq!(patch, expected);
-    let cpu = json!({"requests": {"cpu": "2"}});
     let expected = json!({
         "revision": "web-2222", "updateTimestamp": "1970-01-01T00:00:00Z", "lastContainerStatuses": {},
         "updateImages": true, "updateResources": true,
-        "nextContainerImages": {"app": "app:2"},
-        "nextContainerResources": {"app": cpu, "log": cpu, "proxy": cpu}, "preCheckBeforeNext": {},
+        "nextContainerImages": {"app": "app:2"}, "nextContainerResources": {"app": {"requests": {"cpu": "2"}}},
+        "preCheckBeforeNext": {"containersRequiredReady": ["log", "proxy"]},
         "containerBatchesRecord": [{"timestamp": "1970-01-01T00:00:00Z", "containers": ["log", "proxy"]}],
     });
     assert_eq!(state, expected);
@@ -257,6 +253,62 @@ fn an_image_that_comes_back_in_time_is_no_change() {
     write(&mut pod, &patches);
     kubelet.sync(&mut pod);
     assert_eq!(progress(&typed(&pod), at(2)).progress, Progress::Complete, "the kubelet has seen no change");
+}
+
+#[test]
+fn a_resize_that_has_not_ended_is_a_part_of_the_next_update() {
+    let shape = Shape { priorities: [None; 3], ..PLAIN };
+    let second = Variant { cpu: 2, ..FIRST };
+    let (old, new) = (template(&shape, &FIRST), template(&shape, &second));
+    let newest = template(&shape, &Variant { note: Some("x"), ..second });
+    let mut pod = pod_of(&old, "web-1111");
+    let mut kubelet = Kubelet::default();
+    kubelet.sync(&mut pod);
+    for (from, to) in [(&old, &new), (&new, &newest)] {
+        let patches = update(&typed(&pod), changed(from, to), SECOND).unwrap();
+        write(&mut pod, &patches);
+        let found = progress(&typed(&pod), at(1)).progress;
+        assert!(matches!(&found, Progress::Waits(text) if text.contains("resources")), "{found:?}");
+    }
+    kubelet.sync(&mut pod);
+    assert_eq!(progress(&typed(&pod), at(1)).progress, Progress::Complete, "all containers were resized");
+}
+
+/// Writes the resize, as if the write after it had failed.
+fn write_resize(pod: &mut Value, patches: Patches) {
+    let nothing = PodPatch::of(&typed(pod));
+    write(pod, &Patches { pod: nothing, ..patches });
+}
+
+#[test]
+fn a_resize_without_the_write_after_it_is_waited_for() {
+    let shape = Shape { priorities: [None; 3], ..PLAIN };
+    let (old, new) = (template(&shape, &FIRST), template(&shape, &Variant { cpu: 2, ..FIRST }));
+    let is_waited_for = |pod: &Value| {
+        let found = progress(&typed(pod), at(9)).progress;
+        assert!(matches!(&found, Progress::Waits(text) if text.contains("resources")), "{found:?}");
+    };
+    for grace_seconds in [0, 5] {
+        let mut pod = pod_of(&old, "web-1111");
+        let mut kubelet = Kubelet::default();
+        kubelet.sync(&mut pod);
+        let second = Update { grace_seconds, ..SECOND };
+        let patches = update(&typed(&pod), changed(&old, &new), second).unwrap();
+        if grace_seconds > 0 {
+            write(&mut pod, &patches);
+            let patches = next(&typed(&pod), at(9)).unwrap().unwrap();
+            write_resize(&mut pod, patches);
+            let patches = next(&typed(&pod), at(9)).unwrap().unwrap();
+            write(&mut pod, &patches);
+        } else {
+            write_resize(&mut pod, patches);
+            let patches = update(&typed(&pod), changed(&old, &new), second).unwrap();
+            write(&mut pod, &patches);
+        }
+        is_waited_for(&pod);
+        kubelet.sync(&mut pod);
+        assert_eq!(progress(&typed(&pod), at(9)).progress, Progress::Complete);
+    }
 }
 
 fn shapes() -> impl Strategy<Value = Shape> {

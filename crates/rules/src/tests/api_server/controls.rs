@@ -83,6 +83,16 @@ impl ApiServer {
         self.inner.lock().fails_to_read_owners = fails;
     }
 
+    /// Returns how many such reads have failed.
+    pub(in super::super) fn failed_owner_reads(&self) -> usize {
+        self.inner.lock().failed_owner_reads
+    }
+
+    /// Makes a write of a status take this long.
+    pub(in super::super) fn delay_status_writes(&self, delay: Duration) {
+        self.inner.lock().status_delay = delay;
+    }
+
     /// Returns how many lists of pods that are not opted in have been requested.
     pub(in super::super) fn outside_lists(&self) -> usize {
         self.inner.lock().outside_lists

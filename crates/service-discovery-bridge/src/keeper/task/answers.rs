@@ -108,8 +108,6 @@ impl BindingTask {
         let may_be = |suspect: &&Suspect| hosts().any(|host| suspect.may_be_of(&call.pod.uid, host));
         if let Some(suspect) = self.suspects.iter().find(may_be) {
             self.released.insert(call.pod.uid.clone(), None);
-            let again = self.compared.unwrap_or_default() + UNREACHABLE_RETRY;
-            self.comparison_due = self.comparison_due.min(again);
             return pending(&suspect.problem, None);
         }
         let is_clean =
@@ -141,7 +139,9 @@ impl BindingTask {
                 }
             };
         }
-        self.comparison_due = self.comparison_due.min(wanted.max(now));
+        // The next comparison may find the same, and it reads the whole registry.
+        let earliest = if is_clean { now } else { now + UNREACHABLE_RETRY };
+        self.comparison_due = self.comparison_due.min(wanted.max(earliest));
         match wanted > now {
             true => pending(
                 "no address of the registry shows an instance of the pod; clients may use what they have read before",

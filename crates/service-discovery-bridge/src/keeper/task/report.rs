@@ -42,7 +42,10 @@ impl BindingTask {
         });
         // The first by name, so that the message does not change without a reason.
         let problem = problem.min().map(|(pod, problem)| format!("pod {pod}: {problem}"));
-        let problem = problem.or_else(|| self.remainder(binding?)).or_else(|| self.guard_problem.clone());
+        // Nobody adds finalizers to a binding that is being deleted.
+        let is_deleted = entry.object.metadata.deletion_timestamp.is_some();
+        let guard_problem = || self.guard_problem.clone().filter(|_| !is_deleted);
+        let problem = problem.or_else(|| self.remainder(binding?)).or_else(guard_problem);
         let held = self.held.clone();
         self.shared.metrics.set(
             &self.key,

@@ -101,6 +101,25 @@ async fn instances_are_kept_while_the_finalizer_of_the_hook_cannot_be_added() {
     }
 }
 
+/// Nobody adds them to it.
+#[tokio::test]
+async fn a_deleted_binding_does_not_say_that_finalizers_are_added() {
+    let mut object = object(&json!({}), &json!([BINDING_FINALIZER]));
+    let mut fixture = Fixture::new(Memory::default(), json!({}));
+    fixture.connect(&object, StatusCode::INTERNAL_SERVER_ERROR);
+    for is_deleted in [false, true] {
+        if is_deleted {
+            object.metadata.deletion_timestamp =
+                serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        }
+        fixture.task.status_due = Duration::ZERO;
+        fixture.pass(object.clone()).await;
+        let status = fixture.task.written.as_ref().unwrap();
+        let is_said = status.last_error.as_ref().is_some_and(|error| error.contains("finalizers"));
+        assert_eq!(is_said, !is_deleted, "{status:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_binding_without_a_finalizer_registers_nothing() {
     let object = object(&json!({}), &json!([BINDING_HOOK_FINALIZER]));

@@ -68,15 +68,19 @@ async fn an_instance_that_cannot_be_read_keeps_only_its_own_pod() {
 
 #[tokio::test]
 async fn what_others_store_and_cannot_be_read_holds_no_drain() {
-    let mut fixture = Fixture::new(Memory { lists: true, ..Memory::default() }, json!({}));
-    fixture.registry.spoil("other", &with_uid(9));
-    (1..=3).for_each(|number| fixture.put(pod(number)));
-    fixture.rounds().await;
-    fixture.put(drained(2));
-    assert_eq!(fixture.ask(Phase::Prepare, &drained(2)).await, Ok(EvidenceLevel::Proven));
-    Arc::make_mut(&mut fixture.binding).deleting = true;
-    fixture.rounds().await;
-    assert!(fixture.task.is_finished(&fixture.binding));
+    for by_address in [false, true] {
+        let registry = Memory { lists: true, by_address, ..Memory::default() };
+        let mut fixture = Fixture::new(registry, json!({}));
+        fixture.registry.spoil("other", &with_uid(9));
+        (1..=3).for_each(|number| fixture.put(pod(number)));
+        fixture.rounds().await;
+        fixture.put(drained(2));
+        assert_eq!(fixture.ask(Phase::Prepare, &drained(2)).await, Ok(EvidenceLevel::Proven));
+        assert_eq!(fixture.task.suspects.is_empty(), by_address);
+        Arc::make_mut(&mut fixture.binding).deleting = true;
+        fixture.rounds().await;
+        assert!(fixture.task.is_finished(&fixture.binding));
+    }
 }
 
 #[tokio::test]
@@ -116,6 +120,16 @@ async fn an_address_that_a_pod_may_have_left_and_that_cannot_be_read_holds_only_
     fixture.put(drained(1));
     let why = fixture.ask(Phase::Prepare, &drained(1)).await.unwrap_err();
     assert!(why.contains("a value is no instance"), "{why}");
+    // No pod of the other replica has ever had the service.
+    let index = Arc::clone(&fixture.task.shared.index);
+    fixture.replace_task(Shared { index, ..shared() });
+    fixture.rounds().await;
+    let why = fixture.ask(Phase::Prepare, &drained(1)).await.unwrap_err();
+    assert!(why.contains("a value is no instance"), "{why}");
+    fixture.task.calls.clear();
+    assert_eq!(fixture.ask(Phase::Prepare, &drained(2)).await, Ok(EvidenceLevel::Proven));
+    fixture.registry.correct();
+    assert_eq!(fixture.ask(Phase::Prepare, &drained(1)).await, Ok(EvidenceLevel::Proven));
 }
 
 #[tokio::test]
@@ -149,6 +163,26 @@ async fn a_pod_is_not_released_while_its_instance_cannot_be_read() {
     fixture.task.calls.clear();
     fixture.registry.correct();
     assert_eq!(fixture.ask(Phase::Release, &unselected).await, Ok(EvidenceLevel::Proven));
+}
+
+/// Each comparison reads the whole registry.
+#[tokio::test]
+async fn a_question_that_cannot_be_answered_yet_does_not_keep_the_task_busy() {
+    let unselected = BoundPod { labels: Default::default(), ..with_uid(1) };
+    // An entry that cannot be read, and an address that does not answer.
+    for (is_unlisted, at_least) in [(false, 3), (true, 1)] {
+        let mut fixture = Fixture::new(Memory { lists: true, ..Memory::default() }, json!({}));
+        fixture.put(unselected.clone());
+        if !is_unlisted {
+            fixture.registry.spoil("web", &unselected);
+        }
+        fixture.registry.unlist(is_unlisted);
+        fixture.open(Phase::Release, &unselected);
+        fixture.round().await;
+        assert_eq!(fixture.task.calls.len(), 1);
+        let pause = fixture.task.pause(&fixture.binding, &fixture.access);
+        assert!(pause >= Duration::from_secs(at_least), "{is_unlisted}: {pause:?}");
+    }
 }
 
 /// The removal limit does not hold what is removed already.

@@ -1,0 +1,76 @@
+//! Writes that another writer has overtaken, and objects that are gone.
+
+use podward_api::clone_set::CloneSetCondition;
+use serde_json::Value;
+
+use super::*;
+
+/// Returns a condition of the status that was written last.
+fn stored(context: &Context, kind: &str) -> Option<CloneSetCondition> {
+    let (status, _) = context.written_status(SET)?;
+    status.conditions.into_iter().find(|condition| condition.type_ == kind)
+}
+
+/// Returns what changes in a set whose pods get another image in place.
+fn in_place() -> Value {
+    json!({"template": template("web:2"), "updateStrategy": {"type": "InPlaceIfPossible"}})
+}
+
+/// The watch delivers what has changed, and the step is repeated.
+#[tokio::test]
+async fn a_write_that_another_writer_has_overtaken_is_no_problem() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({}))), Arc::clone(&context)).await.unwrap();
+    let steps = [
+        (Method::PATCH, in_place(), CloneSetCondition::FAILED_UPDATE),
+        (Method::DELETE, json!({"replicas": 0}), CloneSetCondition::FAILED_SCALE),
+    ];
+    for (method, change, kind) in steps {
+        let set = Arc::new(set(change));
+        let fails_with = async |code: u16, text: &str| {
+            server.refuse_with(code, method.clone(), "pods", text);
+            wait_for_interval(&context);
+            reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap_err()
+        };
+        let error = fails_with(409, "the object has been modified").await;
+        assert!(error.is_outdated(), "{error}");
+        assert_eq!(stored(&context, kind), None);
+        fails_with(403, "it is not allowed").await;
+        let before = stored(&context, kind).unwrap();
+        assert!(before.message.contains("it is not allowed"), "{before:?}");
+        fails_with(409, "the object has been modified").await;
+        assert_eq!(stored(&context, kind), Some(before), "what was known before stays");
+    }
+}
+
+/// The creation is tried again at once, and that does not help the pod that cannot be deleted.
+#[tokio::test]
+async fn a_creation_that_was_overtaken_hides_no_delete_that_was_refused() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({}))), Arc::clone(&context)).await.unwrap();
+    let name = context.pods.of(SET)[0].name_any();
+    server.refuse(Method::DELETE, "pods", "it is not allowed");
+    server.also_refuse(409, Method::POST, "pods", "the quota has been modified");
+    wait_for_interval(&context);
+    let change = json!({"replicas": 2, "scaleStrategy": {"podsToDelete": [name]}});
+    let error = reconcile(Arc::new(set(change)), Arc::clone(&context)).await.unwrap_err();
+    assert_eq!((server.created("pods").len(), server.deleted("pods")), (2, 1), "both were tried");
+    assert_eq!(error.code(), Some(403), "{error}");
+    let (_, message) = condition(&context, CloneSetCondition::FAILED_SCALE).unwrap();
+    assert!(message.contains("it is not allowed"), "{message}");
+}
+
+/// An API server without `pods/resize` answers that the path does not exist.
+#[tokio::test]
+async fn a_path_that_does_not_exist_is_a_problem() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({}))), Arc::clone(&context)).await.unwrap();
+    server.refuse_with(404, Method::PATCH, "pods", "page not found");
+    wait_for_interval(&context);
+    fails(&Arc::new(set(in_place())), &context).await;
+    let (_, message) = condition(&context, CloneSetCondition::FAILED_UPDATE).unwrap();
+    assert!(message.contains("page not found"), "{message}");
+}
