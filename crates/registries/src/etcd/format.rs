@@ -12,6 +12,8 @@ use serde::{Deserialize, Serialize};
 use crate::instance::{Instance, ServiceKey};
 use crate::owner::Owner;
 
+pub(super) use self::template::PodKey;
+
 use self::template::{TemplateFormat, texts};
 
 /// How instances are stored.
@@ -22,14 +24,6 @@ pub(super) enum Format {
         prefix: String,
     },
     Template(Box<TemplateFormat>),
-}
-
-/// What the key of an instance says.
-#[derive(Debug)]
-pub(super) struct PodKey {
-    pub(super) id: String,
-    pub(super) host: Option<String>,
-    pub(super) port: Option<u16>,
 }
 
 /// The value of a key.

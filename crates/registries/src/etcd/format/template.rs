@@ -10,7 +10,13 @@ use crate::http::template::{Field, Part, Scope, Subject, Template};
 use crate::instance::{Instance, ServiceKey};
 use crate::owner::Owner;
 
-use super::PodKey;
+/// What the key of an instance says.
+#[derive(Debug)]
+pub(in crate::etcd) struct PodKey {
+    pub(in crate::etcd) id: String,
+    pub(in crate::etcd) host: Option<String>,
+    pub(in crate::etcd) port: Option<u16>,
+}
 
 /// A key `<lead>${service}<delimiter><rest>` and a value of JSON.
 #[derive(Clone, Debug)]
