@@ -1,5 +1,7 @@
 //! The entries of a service that an address shows.
 
+use std::net::IpAddr;
+
 use serde_json::Value;
 
 use crate::error::RegistryError;
@@ -76,6 +78,11 @@ pub(crate) fn owner_in(text: &[u8]) -> Option<Owner> {
         }
     }
     find(&serde_json::from_slice(text).ok()?)
+}
+
+/// Returns the IP address that a host is, with or without the brackets of IPv6; `None` if it is a name.
+pub(crate) fn ip_of(host: &str) -> Option<IpAddr> {
+    host.trim_matches(['[', ']']).parse().ok()
 }
 
 /// Returns the name of an entry as the text of an error shows it.

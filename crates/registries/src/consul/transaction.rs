@@ -52,16 +52,7 @@ impl Consul {
         // Without a version the service must not exist, or be ours: its version is read then.
         let mut versions: Vec<Option<InstanceVersion>> =
             changes.iter().map(|change| change.target().1.version).collect();
-        let mut is_first = true;
         loop {
-            if !is_first {
-                for (change, result) in
-                    changes.iter().zip(&mut results).filter(|(_, result)| result.is_none())
-                {
-                    *result = may_change(change).err().map(Err);
-                }
-            }
-            is_first = false;
             let open: Vec<usize> = (0..changes.len()).filter(|at| results[*at].is_none()).collect();
             if open.is_empty() {
                 break;
@@ -95,6 +86,10 @@ impl Consul {
                         results[at] = Some(Err(error));
                     }
                 }
+            }
+            // The others are sent again.
+            for (change, result) in changes.iter().zip(&mut results).filter(|(_, result)| result.is_none()) {
+                *result = may_change(change).err().map(Err);
             }
         }
         results.into_iter().map(|result| result.unwrap_or(Ok(()))).collect()

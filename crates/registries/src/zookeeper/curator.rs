@@ -9,11 +9,11 @@
 //!   instance changes otherwise (seen with 3.2.16). The revision is kept beside it for the way back.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use serde_json::{Map, Value, json};
 
 use crate::instance::{Instance, InstanceVersion};
+use crate::listed::ip_of;
 
 use super::packets::Stat;
 
@@ -100,7 +100,7 @@ pub(super) fn is_no_instance(data: &[u8]) -> bool {
 /// Returns the host and the port of a node that cannot be read, as far as they are known: by its JSON, or by an id of Dubbo.
 /// A host is only known if it is an IP address. Spring's ids are names with ports, and its hosts may be names.
 pub(super) fn address(id: &str, data: &[u8]) -> (Option<String>, Option<u16>) {
-    let ip = |host: &str| host.trim_matches(['[', ']']).parse::<IpAddr>().ok().map(|ip| ip.to_string());
+    let ip = |host: &str| ip_of(host).map(|ip| ip.to_string());
     let value: Value = serde_json::from_slice(data).unwrap_or_default();
     if let Some(host) = value.get("address").and_then(Value::as_str) {
         return (ip(host), None);

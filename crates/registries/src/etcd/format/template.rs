@@ -1,13 +1,13 @@
 //! Keys and values by templates.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use serde_json::Value;
 
 use crate::http::body::Body;
 use crate::http::template::{Field, Part, Scope, Subject, Template};
 use crate::instance::{Instance, ServiceKey};
+use crate::listed::ip_of;
 use crate::owner::Owner;
 
 /// What the key of an instance says.
@@ -127,8 +127,7 @@ impl TemplateFormat {
             // Pods have IP addresses.
             None => {
                 let host = host.as_deref()?;
-                let is_ip = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-                is_ip.then(|| format!("{host}:{}", port.unwrap_or_default()))
+                ip_of(host).map(|_| format!("{host}:{}", port.unwrap_or_default()))
             }
         };
         Some(PodKey { id: id?, host, port })
