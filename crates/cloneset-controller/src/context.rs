@@ -61,6 +61,8 @@ pub(crate) struct SetMemory {
     pub(crate) latest_status: Option<CloneSetStatus>,
     /// The number of failures in a row.
     pub(crate) failures: u32,
+    /// True if the last failure was not the only one, and another writer had overtaken another step.
+    pub(crate) overtaken: bool,
     /// The last failure that was reported in an event.
     pub(crate) reported: Option<String>,
     /// The failures of steps that were reported in events.
@@ -142,13 +144,18 @@ impl Context {
 
     /// Counts a failure of a set, and returns the delay until the next attempt. Delays have jitter.
     pub(crate) fn failed(&self, set: &str, error: &SetError) -> Duration {
-        if error.is_outdated() && !error.is_in_ending_namespace() {
-            return delay_after(jittered(OUTDATED_DELAY, OUTDATED_DELAY), 1);
+        let overtaken = self.remember(set, |memory| std::mem::take(&mut memory.overtaken));
+        let soon = || delay_after(jittered(OUTDATED_DELAY, OUTDATED_DELAY), 1);
+        if error.is_overtaken() {
+            return soon();
         }
         let failures = self.remember(set, |memory| {
             memory.failures = memory.failures.saturating_add(1);
             memory.failures
         });
+        if overtaken {
+            return soon();
+        }
         match error.is_refused() {
             true => delay_after(jittered(FIRST_DELAY, REFUSED_DELAY), failures),
             false => delay_after(jittered(FIRST_DELAY, LONGEST_DELAY), failures),

@@ -62,6 +62,12 @@ impl SetError {
         is_outdated || self.is_in_ending_namespace()
     }
 
+    /// Returns true if the request can be repeated soon, because another writer was faster. In a namespace that ends,
+    /// that is of no use.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.is_outdated() && !self.is_in_ending_namespace()
+    }
+
     /// Returns true if another object has the name of the one that was to be created.
     pub(crate) fn is_name_taken(&self) -> bool {
         self.status().is_some_and(Status::is_already_exists)
@@ -79,7 +85,7 @@ impl SetError {
     }
 }
 
-/// Returns the failure of two that matters more: one that is not repeated at once.
+/// Returns the failure of two that matters more: one that is not repeated soon.
 pub(crate) fn first_problem(first: Option<SetError>, second: Option<SetError>) -> Option<SetError> {
     match (first, second) {
         (Some(first), Some(second)) if first.is_outdated() => Some(second),

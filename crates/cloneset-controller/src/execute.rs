@@ -8,7 +8,7 @@ mod taken_name;
 mod writes;
 
 pub(crate) use plan::{Executed, PlanWork};
-pub(crate) use pods::{InPlace, Outcome, carry_out};
+pub(crate) use pods::Outcome;
 
 /// The most pods of a set that are created at the same time, and the most that are changed.
 const MAX_CONCURRENT: usize = 32;

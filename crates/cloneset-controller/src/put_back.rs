@@ -2,43 +2,47 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
-use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
 use podward_api::CloneSet;
-use podward_core::cloneset::{PodStep, PutBack, Rearm, State, keys};
+use podward_core::cloneset::{PutBack, State, keys};
 
 use crate::context::Context;
-use crate::errors::{SetError, first_problem};
-use crate::execute::{InPlace, carry_out};
+use crate::errors::{SetError, call, first_problem};
 use crate::pod::Pod;
-use crate::template::Owner;
+use crate::template::{Owner, PodPatch};
 
-/// Removes finalizers that the set has put back to ask the hook `inPlaceUpdate` again from pods that terminate. If their hook
-/// is gone, nobody else removes them. The hook `preDelete` keeps its own.
+/// Removes finalizers that the set has put back to ask the hook `inPlaceUpdate` again from pods that terminate. If
+/// their hook is gone, nobody else removes them. Those that `inPlaceUpdate` or `preDelete` names stay: their operators
+/// may not be done.
 ///
 /// # Errors
 /// Fails if a request fails. The other pods are written.
 pub(crate) async fn remove(context: &Context, set: &CloneSet, owner: &Owner) -> Result<(), SetError> {
-    let hook = set.spec.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_delete.as_ref());
-    let kept: BTreeSet<&String> = hook.iter().flat_map(|hook| &hook.finalizers_handler).collect();
-    let step = PodStep { rearm: Some(Rearm::End), ..PodStep::default() };
-    let in_place =
-        InPlace { change: None, revision: "", grace_seconds: 0, hook: None, now: Timestamp::now() };
+    let hooks = set.spec.lifecycle.iter().flat_map(|it| [&it.in_place_update, &it.pre_delete]).flatten();
+    let kept: BTreeSet<&String> = hooks.flat_map(|hook| &hook.finalizers_handler).collect();
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &owner.namespace);
     let mut failed = None;
     for pod in context.pods.of(&owner.uid).iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
         if context.stop.is_cancelled() {
             break;
         }
         let Some(put_back) = asked_again(pod) else { continue };
-        let mut pod = Pod::clone(pod);
-        // The step removes those that the pod has.
-        pod.metadata.finalizers.get_or_insert_default().retain(|name| !kept.contains(name));
-        if put_back.finalizers.iter().all(|name| !pod.finalizers().contains(name)) {
+        // The list on the pod stays: those that are kept now may be removed later.
+        let left = put_back.left(pod.labels(), pod.finalizers()).finalizers.into_iter();
+        let finalizers = left.filter(|name| !kept.contains(name)).map(|name| (name, false)).collect();
+        let patch = PodPatch { finalizers, ..PodPatch::of(pod) };
+        if patch.is_empty() {
             continue;
         }
         let _work = context.progress.begin();
-        let written = carry_out((&context.client, &context.pods), &pod, &step, in_place, || ()).await;
-        failed = first_problem(failed, written.err());
+        let name = pod.name_any();
+        let (params, body) = (PatchParams::default(), Patch::Strategic(patch.to_json()));
+        let request = api.patch(&name, &params, &body);
+        match call("write pod", &format!("{}/{name}", owner.namespace), request).await {
+            Ok(written) => context.pods.store(written),
+            Err(error) => failed = first_problem(failed, Some(error)),
+        }
     }
     failed.map_or(Ok(()), Err)
 }
@@ -58,10 +62,12 @@ fn asked_again(pod: &Pod) -> Option<PutBack> {
 mod tests {
     use std::sync::Arc;
 
-    use podward_core::cloneset::{PutBack, keys};
+    use jiff::Timestamp;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
     use podward_runtime::progress::Progress;
     use serde_json::{Value, json};
 
+    use super::*;
     use crate::reconcile::reconcile;
     use crate::test_api::{ApiServer, set};
 
@@ -69,9 +75,9 @@ mod tests {
     const SECOND: &str = "example.com/second";
     const REMOVED: &str = "$deleteFromPrimitiveList/finalizers";
 
-    /// Returns the patches of a pod that another writer deletes, in three reconciliations. The set has put back both
-    /// finalizers.
-    async fn patches(labels: Value, previous: Option<&str>, spec: Value) -> Vec<Value> {
+    /// Returns the patches of a pod that another writer deletes, in two reconciliations of each of these sets. The set
+    /// has put back both finalizers.
+    async fn patches(labels: Value, previous: Option<&str>, sets: Vec<CloneSet>) -> Vec<Value> {
         let server = ApiServer::default();
         let context = server.context(Progress::default());
         let put_back =
@@ -90,11 +96,10 @@ mod tests {
         }
         server.store_pod("web-a", pod.clone());
         context.pods.deliver(serde_json::from_value(pod).unwrap());
-        let mut change = json!({"replicas": 0});
-        change["lifecycle"] = spec;
-        let set = Arc::new(set(change));
-        for _ in 0..3 {
-            reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+        for set in sets.into_iter().map(Arc::new) {
+            for _ in 0..2 {
+                reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+            }
         }
         server.patched_pods()
     }
@@ -103,28 +108,61 @@ mod tests {
         json!({"app": "web", keys::STATE_LABEL: state})
     }
 
-    /// Their hook may be gone, so that nobody else removes them.
+    fn with_hooks(hooks: Value) -> CloneSet {
+        let mut change = json!({"replicas": 0});
+        change["lifecycle"] = hooks;
+        set(change)
+    }
+
+    fn deleted(mut set: CloneSet) -> CloneSet {
+        set.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        set
+    }
+
+    /// Their hook is gone, so that nobody else removes them.
     #[tokio::test]
     async fn finalizers_that_were_put_back_do_not_keep_a_pod_that_others_delete() {
-        let deleted = [("PreparingUpdate", None), ("PreparingDelete", Some("PreparingUpdate"))];
-        for (state, previous) in deleted {
-            let found = patches(in_state(state), previous, Value::Null).await;
+        let states = [("PreparingUpdate", None), ("PreparingDelete", Some("PreparingUpdate"))];
+        for (state, previous) in states {
+            let found = patches(in_state(state), previous, vec![with_hooks(Value::Null)]).await;
             let [patch] = &found[..] else { panic!("{state}: {found:?}") };
-            assert_eq!(patch["metadata"][REMOVED], json!([FIRST, SECOND]));
-            assert_eq!(patch["metadata"]["resourceVersion"], "1");
-            assert_eq!(patch["metadata"]["annotations"], json!({keys::REARMED: null}));
+            let expected = json!({"uid": "a", "resourceVersion": "1", REMOVED: [FIRST, SECOND]});
+            assert_eq!(patch["metadata"], expected);
+        }
+    }
+
+    /// The owner waits for its pods, if they are deleted before it.
+    #[tokio::test]
+    async fn finalizers_that_were_put_back_do_not_keep_a_set_that_is_deleted() {
+        let sets = vec![deleted(with_hooks(Value::Null))];
+        let found = patches(in_state("PreparingUpdate"), None, sets).await;
+        let [patch] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(patch["metadata"][REMOVED], json!([FIRST, SECOND]));
+        let hook = deleted(with_hooks(json!({"inPlaceUpdate": {"finalizersHandler": [FIRST, SECOND]}})));
+        assert!(patches(in_state("PreparingUpdate"), None, vec![hook]).await.is_empty());
+    }
+
+    #[tokio::test]
+    async fn finalizers_stay_that_a_hook_has_or_that_may_be_those_of_operators() {
+        for hook in ["preDelete", "inPlaceUpdate"] {
+            let hook = |names: &[&str]| with_hooks(json!({hook: {"finalizersHandler": names}}));
+            let found = patches(in_state("PreparingUpdate"), None, vec![hook(&[FIRST])]).await;
+            let [patch] = &found[..] else { panic!("{found:?}") };
+            assert_eq!(patch["metadata"][REMOVED], json!([SECOND]));
+            let sets = vec![hook(&[FIRST, SECOND])];
+            assert!(patches(in_state("PreparingUpdate"), None, sets).await.is_empty());
+        }
+        for (state, previous) in [("Normal", None), ("PreparingDelete", Some("Normal"))] {
+            let sets = vec![with_hooks(Value::Null)];
+            assert!(patches(in_state(state), previous, sets).await.is_empty());
         }
     }
 
     #[tokio::test]
-    async fn finalizers_stay_that_another_hook_has_or_that_may_be_those_of_operators() {
-        let pre_delete = |names: &[&str]| json!({"preDelete": {"finalizersHandler": names}});
-        let found = patches(in_state("PreparingUpdate"), None, pre_delete(&[FIRST])).await;
-        let [patch] = &found[..] else { panic!("{found:?}") };
-        assert_eq!(patch["metadata"][REMOVED], json!([SECOND]));
-        assert!(patches(in_state("PreparingUpdate"), None, pre_delete(&[FIRST, SECOND])).await.is_empty());
-        for (state, previous) in [("Normal", None), ("PreparingDelete", Some("Normal"))] {
-            assert!(patches(in_state(state), previous, Value::Null).await.is_empty());
-        }
+    async fn a_finalizer_that_stayed_is_removed_when_its_hook_is_gone() {
+        let hook = with_hooks(json!({"preDelete": {"finalizersHandler": [FIRST]}}));
+        let found = patches(in_state("PreparingUpdate"), None, vec![hook, with_hooks(Value::Null)]).await;
+        let removed: Vec<_> = found.iter().map(|patch| &patch["metadata"][REMOVED]).collect();
+        assert_eq!(removed, [&json!([SECOND]), &json!([FIRST])]);
     }
 }

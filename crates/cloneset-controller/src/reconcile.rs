@@ -35,8 +35,11 @@ const HELD_DELAY: Duration = Duration::from_secs(10);
 pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Result<Action, SetError> {
     let _work = context.progress.begin();
     let uid = set.uid().unwrap_or_default();
+    let owner = Owner::of(&set);
     // Its pods are deleted with it.
     if set.metadata.deletion_timestamp.is_some() {
+        // In the foreground, it waits for them.
+        put_back::remove(&context, &set, &owner).await?;
         context.forget(&uid);
         return Ok(Action::await_change());
     }
@@ -49,7 +52,6 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
             return Err(SetError::Invalid { object, problem });
         }
     };
-    let owner = Owner::of(&set);
     let now = Timestamp::now();
     let prepared = match prepare(&context, &set, &owner).await {
         Ok(prepared) => prepared,
@@ -73,31 +75,37 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
         observed: &observed,
         spec: &spec,
     };
-    let Executed { changes, held, failed_scale, failed_update, waits, retry } = work.carry_out(&found).await;
+    let Executed { changes, held, failed_scale, failed_update, overtaken, waits, retry } =
+        work.carry_out(&found).await;
 
     let (late, past_deadline) = overdue::report(&spec, &observed.seen);
     context.past_deadline(&uid, late);
     context.retain_pods(&uid, &pods);
     let before = status::stored(&context, &set);
     let update_revision = revisions.update.name_any();
-    let problem = |kind, errors: [Option<&SetError>; 2]| problem(&before, kind, errors);
+    let problem_before = |kind, has_failed: bool| has_failed.then(|| problem_before(&before, kind)).flatten();
     let report = Report {
         spec: &spec,
         counts: count(&spec, &observed.seen),
         update_revision: &update_revision,
         current_revision: &revisions.current.0,
         collisions: revisions.collisions,
-        failed_scale: problem(CloneSetCondition::FAILED_SCALE, [failed_scale.as_ref(), not_cleaned.as_ref()]),
+        failed_scale: problem([failed_scale.as_ref(), not_cleaned.as_ref()]).or_else(|| {
+            problem_before(CloneSetCondition::FAILED_SCALE, failed_scale.is_some() || not_cleaned.is_some())
+        }),
         waits,
-        failed_update: problem(CloneSetCondition::FAILED_UPDATE, [failed_update.as_ref(), None])
+        failed_update: problem([failed_update.as_ref()])
             .or_else(|| not_in_place(&spec, &found, &observed.seen))
-            .or_else(|| troubled(&observed)),
+            .or_else(|| troubled(&observed))
+            .or_else(|| problem_before(CloneSetCondition::FAILED_UPDATE, failed_update.is_some())),
         past_deadline,
     };
     let (wanted, progress_wake) = status::status(&set, &before, report, now);
     context.remember(&uid, |memory| memory.latest_status = Some(wanted.clone()));
     let status_wait = status::write(&context, &set, &before, wanted).await?;
+    let overtaken = overtaken || not_cleaned.as_ref().is_some_and(SetError::is_overtaken);
     if let Some(error) = [failed_scale, failed_update, not_cleaned].into_iter().fold(None, first_problem) {
+        context.remember(&uid, |memory| memory.overtaken = overtaken);
         return Err(error);
     }
     delete_old(&context, &set, &owner, &revisions).await?;
@@ -154,17 +162,16 @@ async fn not_reconciled(context: &Context, set: &CloneSet, error: &SetError) {
     }
 }
 
-/// Returns the first of `errors` that is a problem. A step that another writer has overtaken is repeated at once: until then,
-/// the condition stays as it was before.
-fn problem(before: &CloneSetStatus, kind: &str, errors: [Option<&SetError>; 2]) -> Option<String> {
-    let mut errors = errors.into_iter().flatten().peekable();
-    errors.peek()?;
-    let stored = || {
-        let mut stored = before.conditions.iter();
-        let stored = stored.find(|it| it.type_ == kind && it.reason == status::FAILED)?;
-        Some(stored.message.clone())
-    };
-    errors.find(|error| !error.is_outdated()).map(ToString::to_string).or_else(stored)
+/// Returns the first of `errors` that is a problem: one of a step that another writer has overtaken is none.
+fn problem<const N: usize>(errors: [Option<&SetError>; N]) -> Option<String> {
+    errors.into_iter().flatten().find(|error| !error.is_outdated()).map(ToString::to_string)
+}
+
+/// Returns the problem that a condition said before. It stays until the steps are repeated that another writer has
+/// overtaken, unless another problem is known now.
+fn problem_before(before: &CloneSetStatus, kind: &str) -> Option<String> {
+    let stored = before.conditions.iter().find(|it| it.type_ == kind && it.reason == status::FAILED)?;
+    Some(stored.message.clone())
 }
 
 /// Returns why the set does not update pods that cannot be changed in place.

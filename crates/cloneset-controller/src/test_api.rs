@@ -199,11 +199,16 @@ impl ApiServer {
     }
 }
 
-/// Applies a merge patch.
+/// Applies a merge patch, and what a strategic merge patch removes from lists.
 fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
             for (key, value) in patch {
+                if let Some(list) = key.strip_prefix("$deleteFromPrimitiveList/") {
+                    let removed = value.as_array().unwrap();
+                    into[list].as_array_mut().unwrap().retain(|it| !removed.contains(it));
+                    continue;
+                }
                 match value {
                     Value::Null => drop(into.remove(&key)),
                     value => merge(into.entry(key).or_insert(Value::Null), value),

@@ -1,8 +1,11 @@
 //! Builds the programs of this workspace with cargo.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use tokio::sync::OnceCell;
 
 use crate::cargo::{cargo, workspace_dir};
 
@@ -13,6 +16,10 @@ pub use error::BuildError;
 
 /// All packages except the task runner, which may be the program that is running.
 const WORKSPACE: [&str; 3] = ["--workspace", "--exclude", "xtask"];
+
+/// The builds of this process, by the arguments. Tests run some programs hundreds of times, and cargo takes a second to find
+/// that nothing has changed.
+static BUILDS: LazyLock<Mutex<HashMap<String, Arc<OnceCell<BuiltPrograms>>>>> = LazyLock::new(Mutex::default);
 
 /// The programs of one build, by name.
 #[derive(Debug, Clone)]
@@ -38,7 +45,7 @@ impl BuiltPrograms {
 /// one static file that runs in an image that contains nothing else.
 ///
 /// The same sources give the same programs in every folder, except in the profile `dev`: this profile uses the results
-/// of a plain build, which are static, too (`.cargo/config.toml`).
+/// of a plain build, which are static, too (`.cargo/config.toml`). A process builds the same programs once.
 ///
 /// # Errors
 /// Fails if cargo cannot be run or fails.
@@ -56,7 +63,7 @@ pub async fn build_for_images(packages: &[&str], profile: &str) -> Result<BuiltP
     cargo_build(&arguments, &unset).await
 }
 
-/// Builds the program `bin` in `profile` for this machine and returns its path.
+/// Builds the program `bin` in `profile` for this machine, once in each process, and returns its path.
 ///
 /// # Errors
 /// Fails if cargo cannot be run or fails.
@@ -83,9 +90,11 @@ pub async fn build_workspace_in(dir: &Path, profile: &str) -> Result<BuiltProgra
     run_build(command, &[&WORKSPACE[..], &["--bins", "--profile", profile]].concat(), &[]).await
 }
 
-/// Runs `cargo build` with `arguments`, without the environment variables `unset`.
+/// Runs `cargo build` with `arguments`, without the environment variables `unset`, unless this process has done so.
 async fn cargo_build(arguments: &[&str], unset: &[&str]) -> Result<BuiltPrograms, BuildError> {
-    run_build(cargo(), arguments, unset).await
+    let key = format!("{arguments:?} {unset:?}");
+    let build = BUILDS.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone();
+    build.get_or_try_init(|| run_build(cargo(), arguments, unset)).await.cloned()
 }
 
 async fn run_build(

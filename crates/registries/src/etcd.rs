@@ -27,7 +27,7 @@ use crate::error::{RegistryError, RegistryErrorKind, at_address};
 use crate::http_client::DialConnector;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::limits::{Exceeded, Instances, LargeReads, MAX_INSTANCES};
-use crate::listed::{Listed, Unreadable, owner_in, shown};
+use crate::listed::{Listed, Unreadable, has_mark, owner_in, shown};
 use crate::registry::{Capabilities, Change, MayChange, Registry};
 
 use self::calls::{CallKind, EtcdServer, EtcdUser, MAX_MESSAGE};
@@ -130,7 +130,8 @@ impl Etcd {
         let rest = std::str::from_utf8(&pair.key).ok()?.strip_prefix(&path)?;
         let PodKey { id, host, port } = self.format.pod_key(rest)?;
         let error = self.not_readable(address, doing, &pair.key);
-        Some(Unreadable { id, host, port, owner: owner_in(&pair.value), error })
+        let (owner, is_marked) = (owner_in(&pair.value), has_mark(&pair.value));
+        Some(Unreadable { id, host, port, owner, is_marked, error })
     }
 
     /// Returns the instance that a key of a service stores.

@@ -203,16 +203,18 @@ impl Eureka {
                     .map_err(|error| refused(RegistryErrorKind::Rejected, &error.to_string()))?;
                 ((Method::POST, format!("apps/{}", escaped(&service.name))), body, false)
             }
-            Change::SetInService(..) if instance.in_service => {
-                // The heartbeats of an application are refused then, so that it registers its status. Podward's own instances have
-                // no application.
-                let was_not_ready = instance.owner().is_none()
-                    && self.stored(&path, &doing).await?.is_some_and(|stored| stored.is_not_ready());
+            Change::SetInService(..) if instance.in_service && instance.owner().is_none() => {
+                // The heartbeats of an application are refused then, so that it registers its status.
+                let was_not_ready =
+                    self.stored(&path, &doing).await?.is_some_and(|stored| stored.is_not_ready());
                 let status = if was_not_ready { UNKNOWN } else { UP };
                 ((Method::DELETE, format!("{path}/status?value={status}")), Vec::new(), false)
             }
             Change::SetInService(..) => {
-                ((Method::PUT, format!("{path}/status?value={OUT_OF_SERVICE}")), Vec::new(), false)
+                // Podward's own instances have no application that registers a status. If others have removed the
+                // override, Eureka ignores the removal of one, so they get another one.
+                let status = if instance.in_service { UP } else { OUT_OF_SERVICE };
+                ((Method::PUT, format!("{path}/status?value={status}")), Vec::new(), false)
             }
             Change::Deregister(..) => ((Method::DELETE, path.clone()), Vec::new(), true),
         };

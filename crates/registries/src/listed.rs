@@ -44,6 +44,8 @@ pub struct Unreadable {
     pub port: Option<u16>,
     /// For whom it was registered, if it has a complete mark anywhere.
     pub owner: Option<Owner>,
+    /// True if it has a trace of a mark: one of the keys of [`Owner::KEYS`].
+    pub is_marked: bool,
     /// What cannot be read, and what to do.
     pub error: RegistryError,
 }
@@ -53,6 +55,12 @@ impl Unreadable {
     pub fn may_be_at(&self, host: &str, port: u16) -> bool {
         self.host.as_deref().is_none_or(|own| own == host) && self.port.is_none_or(|own| own == port)
     }
+}
+
+/// Returns whether a text has a trace of a mark.
+pub(crate) fn has_mark(text: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(text);
+    Owner::KEYS.iter().any(|key| text.contains(key))
 }
 
 /// Returns the owner in the first object of a JSON text that has a complete mark. Formats differ in where the metadata are.
@@ -105,6 +113,7 @@ mod tests {
         }
         for text in ["", "{}", r#"{"podward-uid":"u"}"#, r#"{"tags":null}"#, &mark.replace(r#""u""#, "1")] {
             assert_eq!(owner_in(text.as_bytes()), None, "{text}");
+            assert_eq!(has_mark(text.as_bytes()), text.contains("podward"), "{text}");
         }
     }
 }

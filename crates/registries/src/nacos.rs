@@ -166,7 +166,12 @@ impl Nacos {
         }
     }
 
-    async fn write_one(&self, change: &Change, before: &Before<'_>) -> Result<(), RegistryError> {
+    async fn write_one(
+        &self,
+        change: &Change,
+        before: &Before<'_>,
+        may_change: MayChange<'_>,
+    ) -> Result<(), RegistryError> {
         let Before { server, found: all, is_new } = before;
         let (service, instance) = change.target();
         let doing = change.to_string();
@@ -202,8 +207,11 @@ impl Nacos {
         let mut parameters = api.name(api.instance(), service);
         parameters.extend(parameters_of(&stored)?);
         let call = |method, parameters| Call { method, path: api.instance(), parameters };
+        // The calls before may have taken long.
+        may_change(change)?;
         send(server, call(method, parameters.clone()), false, &doing).await?;
         if is_registered {
+            may_change(change)?;
             // Nacos keeps what an update has stored for an address for a while after the instance is gone, and shows it
             // instead of what a registration says: the address may have had an instance of somebody else.
             send(server, call(Method::PUT, parameters), false, &doing).await?;
@@ -355,7 +363,7 @@ impl Registry for Nacos {
                 async move {
                     may_change(change)?;
                     match read {
-                        Ok(before) => self.write_one(change, before).await,
+                        Ok(before) => self.write_one(change, before, may_change).await,
                         Err(error) => Err(RegistryError { doing: change.to_string(), ..error.clone() }),
                     }
                 }

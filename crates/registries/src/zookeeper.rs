@@ -152,13 +152,15 @@ impl ZooKeeper {
     }
 
     /// Makes a change at the first address that serves, from the one on that did last.
-    async fn write_one(&self, change: &Change) -> Result<(), RegistryError> {
+    async fn write_one(&self, change: &Change, may_change: MayChange<'_>) -> Result<(), RegistryError> {
         let doing = change.to_string();
         let start = self.writer.load(Ordering::Relaxed);
         let mut last = None;
         for offset in 0..self.servers.len() {
             let address = (start + offset) % self.servers.len();
-            let calls = self.calls(address, &doing)?;
+            // The address before may have taken the whole time of a call.
+            may_change(change)?;
+            let calls = self.calls(address, &doing)?.changing(change, may_change);
             let result = match &self.layout {
                 Layout::Applications(layout) => layout.write(&calls, change).await,
                 Layout::Interfaces(layout) => layout.write(&calls, change).await,
@@ -313,11 +315,7 @@ impl Registry for ZooKeeper {
         changes: &[Change],
         may_change: MayChange<'_>,
     ) -> Vec<Result<(), RegistryError>> {
-        let write = |change| async move {
-            may_change(change)?;
-            self.write_one(change).await
-        };
-        let calls: Vec<_> = changes.iter().map(write).collect();
+        let calls: Vec<_> = changes.iter().map(|change| self.write_one(change, may_change)).collect();
         stream::iter(calls).buffered(CONCURRENCY).collect().await
     }
 

@@ -24,7 +24,7 @@ pub(crate) use observed_pod::ObservedPod;
 pub(crate) use other_checks::other_checks;
 pub use pod_rules::PodRules;
 pub(crate) use refusal_text::refusal_text;
-pub(crate) use request_report::{RefusalFingerprint, RequestReport, RequestReports};
+pub(crate) use request_report::{RefusalFingerprint, RequestReport, RequestReports, not_decided};
 pub(crate) use rule_cache::RuleCache;
 pub(crate) use rule_record::RuleRecord;
 pub(crate) use rule_status::{compose_status, with_rule_states};

@@ -47,6 +47,8 @@ pub(crate) struct Executed {
     pub(crate) failed_scale: Option<SetError>,
     /// The first failure to change pods.
     pub(crate) failed_update: Option<SetError>,
+    /// True if another writer has overtaken any of that.
+    pub(crate) overtaken: bool,
     /// What pods wait for that are not created yet.
     pub(crate) waits: Option<String>,
     /// The time after which names that pods of others have are tried again, if pods wait.
@@ -77,6 +79,7 @@ impl PlanWork<'_> {
         reports.created(created.count, created.error.as_ref());
         reports.limited(found.creations_held);
         executed.changes += created.count + created.taken + created.deleted;
+        executed.overtaken |= created.error.as_ref().is_some_and(SetError::is_overtaken);
         executed.failed_scale = first_problem(created.error, executed.failed_scale);
         (executed.waits, executed.retry) = (created.waits, created.retry);
         executed
@@ -120,7 +123,10 @@ impl PlanWork<'_> {
                     updates += usize::from(step.update);
                 }
                 Ok(Outcome::Held) => executed.held = true,
-                Err(error) => failed.add(&step, error),
+                Err(error) => {
+                    executed.overtaken |= error.is_overtaken();
+                    failed.add(&step, error);
+                }
             }
         }
         reports.updated(updates);

@@ -69,11 +69,12 @@ pub(crate) async fn carry_out(
         (false, false) => None,
     };
     let writes = writes(pod, step, hook, patches, now);
-    check_patch_after_resize(&api, pod, &object, &writes).await?;
+    check_resize(&api, pod, &object, &writes).await?;
     let mut version = None;
     for write in writes {
         let has_state = write.has_state();
-        let written = write_once(&api, pod, &object, write, version.take()).await?;
+        let params = PatchParams::default();
+        let written = write_once(&api, pod, &object, write, version.take(), &params).await?;
         version = written.resource_version();
         cache.store(written);
         if has_state {
@@ -83,22 +84,17 @@ pub(crate) async fn carry_out(
     Ok(Outcome::Written)
 }
 
-/// Has the API server check the patch of a pod that follows a resize, before anything is written. If a policy refuses the
-/// patch, the pod would keep the resize when the template is reverted.
-async fn check_patch_after_resize(
-    api: &Api<Pod>,
-    pod: &Pod,
-    object: &str,
-    writes: &[Write],
-) -> Result<(), SetError> {
+/// Has the API server check a resize and the patch that follows it, before anything is written. If the resize is
+/// refused, the pod would stay out of service. If a policy refuses the patch, the pod would keep the resize when the
+/// template is reverted.
+async fn check_resize(api: &Api<Pod>, pod: &Pod, object: &str, writes: &[Write]) -> Result<(), SetError> {
     if !writes.iter().any(|write| matches!(write, Write::Resize(_))) {
         return Ok(());
     }
     let params = PatchParams { dry_run: true, ..PatchParams::default() };
-    for write in writes {
-        if let Write::Pod(body) = write {
-            call("write pod", object, api.patch(&pod.name_any(), &params, &Patch::Strategic(body))).await?;
-        }
+    // Nothing comes before the first write.
+    for write in writes.iter().skip(1).filter(|write| !matches!(write, Write::Status(_))) {
+        write_once(api, pod, object, write.clone(), None, &params).await?;
     }
     Ok(())
 }
@@ -109,9 +105,9 @@ async fn write_once(
     object: &str,
     write: Write,
     version: Option<String>,
+    params: &PatchParams,
 ) -> Result<Pod, SetError> {
     let name = pod.name_any();
-    let params = PatchParams::default();
     let patch = |mut patch: Value| {
         if let Some(version) = version {
             patch["metadata"]["resourceVersion"] = json!(version);
@@ -120,12 +116,12 @@ async fn write_once(
     };
     match write {
         Write::Status(body) => {
-            call("write the conditions of pod", object, api.patch_status(&name, &params, &patch(body))).await
+            call("write the conditions of pod", object, api.patch_status(&name, params, &patch(body))).await
         }
         Write::Resize(body) => {
-            call("resize pod", object, api.patch_subresource("resize", &name, &params, &patch(body))).await
+            call("resize pod", object, api.patch_subresource("resize", &name, params, &patch(body))).await
         }
-        Write::Pod(body) => call("write pod", object, api.patch(&name, &params, &patch(body))).await,
+        Write::Pod(body) => call("write pod", object, api.patch(&name, params, &patch(body))).await,
     }
 }
 
@@ -158,9 +154,12 @@ mod tests {
     use super::*;
     use crate::template::{Change, change};
 
-    /// Returns the requests for an update with a resize, if the API server answers writes of the pod itself with this
-    /// code: the end of the path, whether it was a dry run, and the version that it has to find.
-    async fn resize(code: u16) -> (Result<Outcome, SetError>, Vec<(String, bool, String)>) {
+    /// Returns the requests for an update with a resize, if the API server refuses those whose path has this end: the
+    /// end of the path, whether it was a dry run, and the version that it has to find.
+    async fn resize(
+        refused: &'static str,
+        update_ready: Option<bool>,
+    ) -> (Result<Outcome, SetError>, Vec<(String, bool, String)>) {
         let requests = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&requests);
         let service = service_fn(move |request: Request<Body>| {
@@ -171,7 +170,7 @@ mod tests {
                 let last = head.uri.path().rsplit('/').next().unwrap().to_owned();
                 let is_dry_run = head.uri.query().is_some_and(|query| query.contains("dryRun=All"));
                 let version = body["metadata"]["resourceVersion"].as_str().unwrap().to_owned();
-                let code = if last == "a" { code } else { 200 };
+                let code = if last == refused { 403 } else { 200 };
                 log.lock().push((last, is_dry_run, version));
                 let metadata = json!({"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "8"});
                 let body = match code {
@@ -191,7 +190,7 @@ mod tests {
         let mut pod = template("1");
         pod["metadata"] = json!({"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7"});
         let pod: Pod = serde_json::from_value(pod).unwrap();
-        let step = PodStep { state: Some(State::Updating), update: true, ..PodStep::default() };
+        let step = PodStep { state: Some(State::Updating), update: true, update_ready, ..PodStep::default() };
         let now = Timestamp::UNIX_EPOCH;
         let in_place =
             InPlace { change: Some(&change), revision: "web-2", grace_seconds: 0, hook: None, now };
@@ -211,13 +210,26 @@ mod tests {
     /// The pod would keep the resize if the template was reverted.
     #[tokio::test]
     async fn an_update_whose_patch_is_refused_resizes_nothing() {
-        let (result, found) = resize(403).await;
+        let (result, found) = resize("a", None).await;
         let text = result.unwrap_err().to_string();
         assert!(text.starts_with("could not write pod n/a: "), "{text}");
         assert_eq!(found, requests(&[("a", true, "7")]));
-        let (result, found) = resize(200).await;
+        let (result, found) = resize("", None).await;
         assert_eq!(result.unwrap(), Outcome::Written);
         assert_eq!(found, requests(&[("a", true, "7"), ("resize", false, "7"), ("a", false, "8")]));
+    }
+
+    #[tokio::test]
+    async fn an_update_whose_resize_is_refused_takes_no_pod_out_of_service() {
+        let (result, found) = resize("resize", Some(false)).await;
+        let text = result.unwrap_err().to_string();
+        assert!(text.starts_with("could not resize pod n/a: "), "{text}");
+        assert_eq!(found, requests(&[("resize", true, "7")]));
+        let (result, found) = resize("", Some(false)).await;
+        assert_eq!(result.unwrap(), Outcome::Written);
+        let (checks, writes) = found.split_at(2);
+        assert_eq!(checks, requests(&[("resize", true, "7"), ("a", true, "7")]));
+        assert_eq!(writes, requests(&[("status", false, "7"), ("resize", false, "8"), ("a", false, "8")]));
     }
 
     /// An API server to which another writer has changed the pod between the writes of a step.

@@ -106,12 +106,8 @@ async fn a_claim_that_cannot_be_deleted_is_in_the_status() {
     assert!(message.starts_with("could not delete PersistentVolumeClaim data-web-"), "{message}");
 }
 
-#[tokio::test]
-async fn an_update_that_does_not_go_on_is_in_the_status() {
-    let server = ApiServer::default();
-    let context = server.context(Progress::default());
-    let set = Arc::new(set(json!({"replicas": 2})));
-    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+/// The watch delivers that the updates of all pods do not go on.
+fn deliver_blocked(context: &Context) {
     for pod in context.pods.of(SET) {
         let mut pod = Pod::clone(&pod);
         let labels = pod.metadata.labels.get_or_insert_default();
@@ -123,6 +119,15 @@ async fn an_update_that_does_not_go_on_is_in_the_status() {
         pod.metadata.resource_version = Some("1000".to_owned());
         context.pods.deliver(pod);
     }
+}
+
+#[tokio::test]
+async fn an_update_that_does_not_go_on_is_in_the_status() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let set = Arc::new(set(json!({"replicas": 2})));
+    reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap();
+    deliver_blocked(&context);
     let first = context.pods.of(SET)[0].name_any();
     wait_for_interval(&context);
     reconcile(set, Arc::clone(&context)).await.unwrap();

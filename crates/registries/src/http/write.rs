@@ -46,7 +46,7 @@ impl HttpRegistry {
             let mut results = Vec::new();
             for at in group {
                 let result = match may_change(&changes[at]) {
-                    Ok(()) => self.write_one(&changes[at], before).await,
+                    Ok(()) => self.write_one(&changes[at], before, may_change).await,
                     refused => refused,
                 };
                 results.push((at, result));
@@ -93,7 +93,12 @@ impl HttpRegistry {
     }
 
     /// Makes one change. `before` are the instances of its service, if they can be read.
-    async fn write_one(&self, change: &Change, before: &Before<'_>) -> Result<(), RegistryError> {
+    async fn write_one(
+        &self,
+        change: &Change,
+        before: &Before<'_>,
+        may_change: MayChange<'_>,
+    ) -> Result<(), RegistryError> {
         let (service, instance) = change.target();
         let doing = change.to_string();
         let refused = |kind, reason: &str| RegistryError {
@@ -124,6 +129,8 @@ impl HttpRegistry {
         let subject = Subject { service: Some(service), instance: Some(instance) };
         let mut result = Err(no_address(&doing));
         for address in &self.addresses {
+            // The address before may have taken the whole time of a call.
+            may_change(change)?;
             result = self.attempt(call, address, subject, (&doing, &key)).await;
             // Nothing was changed: another address may do it.
             if !matches!(&result, Err(error) if error.kind == RegistryErrorKind::Unavailable) {

@@ -7,7 +7,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use crate::error::RegistryError;
 use crate::instance::{Instance, InstanceVersion, ServiceKey};
 use crate::limits::Instances;
-use crate::listed::{Listed, Unreadable, owner_in};
+use crate::listed::{Listed, Unreadable, has_mark, owner_in};
 use crate::registry::Change;
 
 use super::calls::{CONCURRENCY, Calls, Node};
@@ -194,8 +194,9 @@ fn decoded(calls: &Calls<'_>, path: &str, id: &str, node: &Node) -> Entry {
         None if curator::is_no_instance(&node.data) => Entry::Other,
         None => {
             let (host, port) = curator::address(id, &node.data);
-            let (owner, error) = (owner_in(&node.data), calls.unreadable(path));
-            Entry::Unreadable(Unreadable { id: id.to_owned(), host, port, owner, error })
+            let (owner, is_marked) = (owner_in(&node.data), has_mark(&node.data));
+            let (id, error) = (id.to_owned(), calls.unreadable(path));
+            Entry::Unreadable(Unreadable { id, host, port, owner, is_marked, error })
         }
     }
 }

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 use crate::error::{RegistryError, RegistryErrorKind};
 use crate::limits::{BytesRead, Exceeded, LargeRead, MAX_INSTANCE, MAX_INSTANCES, MAX_READ};
 use crate::listed::shown;
+use crate::registry::{Change, MayChange};
 
 use super::codes::{self, Refusal};
 use super::jute::Malformed;
@@ -21,13 +22,14 @@ pub(super) const CONCURRENCY: usize = 32;
 const OVERHEAD: usize = 64;
 
 /// What an operation of the registry calls.
-#[derive(Debug)]
 pub(super) struct Calls<'a> {
     pub(super) server: &'a Server,
     /// For errors.
     pub(super) doing: &'a str,
     /// All calls end until then.
     pub(super) deadline: Instant,
+    /// The change that it makes, if it is one, and whether that may still be made.
+    change: Option<(&'a Change, MayChange<'a>)>,
     read: BytesRead,
     /// What it has while it reads much.
     large: Mutex<Option<LargeRead>>,
@@ -45,7 +47,12 @@ pub(super) type Changed = Result<Result<(), Refusal>, RegistryError>;
 
 impl<'a> Calls<'a> {
     pub(super) fn new(server: &'a Server, doing: &'a str, deadline: Instant) -> Self {
-        Self { server, doing, deadline, read: BytesRead::default(), large: Mutex::default() }
+        Self { server, doing, deadline, change: None, read: BytesRead::default(), large: Mutex::default() }
+    }
+
+    /// Has `may_change` asked about `change` before each request that changes something: a read may have taken long.
+    pub(super) fn changing(self, change: &'a Change, may_change: MayChange<'a>) -> Self {
+        Self { change: Some((change, may_change)), ..self }
     }
 
     /// Returns the names of the nodes below one, or `None` if there is no such node.
@@ -138,6 +145,9 @@ impl<'a> Calls<'a> {
 
     /// Makes a change.
     pub(super) async fn write(&self, request: Request) -> Changed {
+        if let Some((change, may_change)) = self.change {
+            may_change(change)?;
+        }
         let is_transaction = matches!(request, Request::Multi(_));
         let mut answer = self.server.call(request, MAX_SMALL, self.deadline, self.doing).await?;
         if is_transaction && answer.code == 0 {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
@@ -64,6 +66,15 @@ pub(crate) async fn write(registry: &dyn Registry, change: Change) -> Result<(),
 pub(crate) fn too_late(change: &Change) -> Result<(), RegistryError> {
     let (doing, address, reason) = (change.to_string(), String::new(), "too late".to_owned());
     Err(RegistryError { doing, address, reason, kind: RegistryErrorKind::Unavailable })
+}
+
+/// Allows the first `number` changes that it is asked about.
+pub(crate) fn only_first(number: usize) -> impl Fn(&Change) -> Result<(), RegistryError> + Send + Sync {
+    let left = AtomicUsize::new(number);
+    move |change| match left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)) {
+        Ok(_) => Ok(()),
+        Err(_) => too_late(change),
+    }
 }
 
 /// Returns the error of a call that has to fail.

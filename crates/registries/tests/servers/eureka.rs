@@ -32,6 +32,7 @@ async fn eureka_does_what_the_client_says() -> Result<()> {
     instances_of_others_are_only_steered(&server, &eureka).await?;
     an_application_that_is_down_is_taken_out_of_service(&server, &eureka).await?;
     an_instance_of_podward_that_is_set_to_down_is_put_back(&server, &eureka).await?;
+    an_instance_of_podward_without_an_override_is_put_back(&server, &eureka).await?;
     a_batch_is_written(&eureka).await?;
     a_server_that_was_empty_knows_no_registrations(&mut server, &eureka).await
 }
@@ -151,6 +152,37 @@ async fn an_instance_of_podward_that_is_set_to_down_is_put_back(
     assert!(!down.in_service);
     write(eureka, Change::SetInService(own.clone(), Instance { in_service: true, ..down })).await?;
     assert!(read().await?.in_service);
+    Ok(())
+}
+
+/// Somebody takes it out of service, and removes the override without a status.
+async fn an_instance_of_podward_without_an_override_is_put_back(
+    server: &EurekaServer,
+    eureka: &Eureka,
+) -> Result<()> {
+    let (own, wanted) = (service("released"), instance("4", "10.0.0.4"));
+    let status = format!("{}/apps/RELEASED/web-4/status", server.url());
+    let read = async || eureka.instance(0, &own, &wanted).await?.context("it is gone");
+    let set = async |in_service| {
+        let change = Change::SetInService(own.clone(), Instance { in_service, ..read().await? });
+        anyhow::Ok(write(eureka, change).await?)
+    };
+    let renewed = async || eureka.renew(&[(own.clone(), wanted.clone())]).await;
+    write(eureka, Change::Register(own.clone(), wanted.clone())).await?;
+    http::put(&format!("{status}?value=OUT_OF_SERVICE"), &json!({})).await?;
+    // Also what Podward has set is removed by others, and it is taken out of service by Podward in between.
+    for _ in 0..2 {
+        http::delete(&status).await?;
+        assert!(!read().await?.in_service);
+        set(true).await?;
+        assert!(read().await?.in_service);
+        set(false).await?;
+        assert_eq!(renewed().await, [Ok(true)]);
+        assert!(read().await?.is_held_out());
+        set(true).await?;
+        assert_eq!(renewed().await, [Ok(true)]);
+        assert!(read().await?.in_service);
+    }
     Ok(())
 }
 

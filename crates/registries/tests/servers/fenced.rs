@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError};
 
 use anyhow::Result;
 use podward_registries::{
-    Change, Eureka, EurekaOptions, Instance, Registry, RegistryError, RegistryErrorKind, ZooKeeper,
-    ZooKeeperOptions,
+    Change, Eureka, EurekaOptions, HttpCall, HttpOptions, HttpRegistry, Instance, Nacos, Registry,
+    RegistryError, RegistryErrorKind, ZooKeeper, ZooKeeperOptions,
 };
 
-use crate::common::{connection, instance, service, too_late};
+use crate::common::{connection, instance, only_first, refused, service, too_late};
 use crate::hostile::over_http;
 use crate::http;
 
@@ -65,6 +65,57 @@ async fn a_change_of_eureka_is_checked_after_the_read_before_it() -> Result<()> 
         };
         assert!(results.iter().all(is_late), "{change}: {results:?}");
         assert_eq!(seen()[before..], ["GET"], "{change}");
+    }
+    Ok(())
+}
+
+/// Nacos needs a second call for a registration.
+#[tokio::test]
+async fn a_registration_of_nacos_is_checked_before_its_second_call() -> Result<()> {
+    let answer =
+        "HTTP/1.1 200 OK\r\ncontent-length: 40\r\n\r\n{\"code\":0,\"message\":\"success\",\"data\":[]}";
+    let (address, methods) = http::serve_recorded(answer).await?;
+    let seen = || methods.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let nacos = Nacos::new(&connection(vec![address])).map_err(anyhow::Error::msg)?;
+    let is_sent = || seen().iter().any(|method| method == "POST");
+    let may_change = |change: &Change| if is_sent() { too_late(change) } else { Ok(()) };
+    let change = Change::Register(service("web"), instance("1", "10.0.0.1"));
+    let results = nacos.write_while(&[change], &may_change).await;
+    assert_eq!(results.len(), 1);
+    assert!(results[0].as_ref().is_err_and(|error| error.reason == "too late"), "{results:?}");
+    assert_eq!(seen().last().map(String::as_str), Some("POST"), "{:?}", seen());
+    Ok(())
+}
+
+/// An address may take the whole time of a call.
+#[tokio::test]
+async fn a_change_is_checked_before_it_is_sent_to_another_address() -> Result<()> {
+    let call =
+        || Some(HttpCall { method: "PUT".to_owned(), path: "/${id}".to_owned(), ..HttpCall::default() });
+    let options = HttpOptions { register: call(), deregister: call(), ..HttpOptions::default() };
+    // Nobody listens there.
+    let clients = |ports: &[u16]| {
+        let with =
+            |scheme| connection(ports.iter().map(|port| format!("{scheme}127.0.0.1:{port}")).collect());
+        let zookeeper = ZooKeeper::new(&with(""), &ZooKeeperOptions::default());
+        let own = HttpRegistry::new(&with("http://"), &options);
+        let clients: [(&str, Box<dyn Registry>); 2] = [
+            ("ZooKeeper", Box::new(zookeeper.map_err(anyhow::Error::msg)?)),
+            ("Http", Box::new(own.map_err(anyhow::Error::msg)?)),
+        ];
+        anyhow::Ok(clients)
+    };
+    let change = [Change::Register(service("web"), instance("1", "10.0.0.1"))];
+    for ((kind, one), (_, two)) in clients(&[1])?.into_iter().zip(clients(&[1, 2])?) {
+        let is_late = async |registry: &dyn Registry, allowed| {
+            let error = refused(registry.write_while(&change, &only_first(allowed)).await.remove(0))?;
+            anyhow::Ok(error.reason == "too late")
+        };
+        let mut needed = 1;
+        while is_late(&*one, needed).await? {
+            needed += 1;
+        }
+        assert!(is_late(&*two, needed).await?, "{kind}");
     }
     Ok(())
 }

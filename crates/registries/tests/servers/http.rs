@@ -41,6 +41,10 @@ pub(crate) async fn post(url: &str, body: &serde_json::Value) -> Result<String> 
     send(Method::POST, url, body.to_string()).await
 }
 
+pub(crate) async fn delete(url: &str) -> Result<String> {
+    send(Method::DELETE, url, String::new()).await
+}
+
 /// Starts a server that answers every request with `response` and closes the connection. Returns its URL.
 pub(crate) async fn serve_always(response: &'static str) -> Result<String> {
     Ok(serve_recorded(response).await?.0)

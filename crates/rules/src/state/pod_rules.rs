@@ -11,6 +11,7 @@ use podward_core::{CheckResult, Checks, LabelChanges, Objection, UnixNanos};
 use podward_kube_util::CachedPod;
 
 use super::namespace_rules::{KnownAnswers, NamespaceRules};
+use super::request_report::not_decided;
 use super::rule_cache::RuleCache;
 
 /// The longest name in the key of an annotation, in characters.
@@ -210,7 +211,8 @@ fn result_of(
     let RuleDecision { passed, refusals, objections, budgets, .. } = decision;
     let mut result = RuleSetResult { passed, refusals, objections };
     let last = rules.report(pod.uid, request).and_then(|report| report.refusals.get(&set.name));
-    let error = rules.unstored.error(&set.name).or(rules.errors.get(&set.name).map(String::as_str));
+    // While a rule set can't be decided about, nothing is written, and a failed write may be long ago.
+    let error = rules.errors.get(&set.name).map(String::as_str).or(rules.unstored.error(&set.name));
     for place in budgets {
         let name = &set.rules[place].name;
         if record.grants.has(pod.uid, request) {
@@ -220,7 +222,7 @@ fn result_of(
         let known = last.into_iter().flatten().find(|refusal| &refusal.rule_name == name);
         result.refusals.push(match error {
             Some(error) => RuleRefusal::new(name, format!("waits until budgets can be kept: {error}")),
-            None => known.cloned().unwrap_or_else(|| RuleRefusal::new(name, "waits for its turn")),
+            None => known.cloned().unwrap_or_else(|| not_decided(name)),
         });
     }
     Some(result)

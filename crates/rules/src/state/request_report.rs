@@ -48,6 +48,11 @@ pub(crate) struct RefusalFingerprint {
     pub(crate) reason: Option<String>,
 }
 
+/// Returns the refusal by a budget that is not decided about yet.
+pub(crate) fn not_decided(rule: &str) -> RuleRefusal {
+    RuleRefusal::new(rule, "waits for its turn")
+}
+
 impl RefusalFingerprint {
     /// Returns the fingerprint of a refusal by a rule of the rule set `set`.
     pub(crate) fn of(set: &str, refusal: &RuleRefusal, webhook: Option<WebhookFingerprint>) -> Self {

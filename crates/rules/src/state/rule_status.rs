@@ -60,14 +60,18 @@ pub(crate) fn compose_status(
 }
 
 /// Returns the stored status with these states of webhooks; `None` if that has them, or the object can't be read.
+/// `holder` becomes the holder of the grants: this controller, which knows the pods as the last writer of the grants
+/// did.
 pub(crate) fn with_rule_states(
     record: &RuleRecord,
     rule_states: Vec<RuleState>,
+    holder: &str,
 ) -> Option<PodTransitionRuleStatus> {
     let (rule_states, stored) = (webhook_states::fitting(rule_states), &record.status);
     (record.object.is_some() && rule_states != stored.rule_states).then(|| PodTransitionRuleStatus {
         update_time: Some(Time(Timestamp::now())),
         rule_states,
+        holder: holder.to_owned(),
         ..(**stored).clone()
     })
 }

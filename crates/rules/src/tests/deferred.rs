@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use podward_core::keys::Stage;
+use podward_core::keys::{SKIP_RULES, Stage};
 use podward_core::rules::{CheckRequest, CheckStage};
+use podward_support::metrics_text;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::super::state::{NamespaceRules, ObservedPod, RuleRecord};
+use super::super::state::{ChangedSets, NamespaceRules, OWNER_RECHECK_DELAY, ObservedPod, RuleRecord};
 use super::api_server::ApiServer;
 use super::leader::{Leader, pod};
 use super::outside_pods::{outside, store, unrelated_pod};
@@ -105,6 +107,16 @@ async fn a_task_of_a_webhook_is_stored_while_pods_cannot_be_listed() {
         })
         .await;
     assert!(!is_out(&server, "web-0"));
+    let mut quiet = 0;
+    leader
+        .until("nothing is left to decide", |leader| {
+            let cache = leader.rules.context.cache.lock();
+            let is_quiet = cache.namespaces["shop"].changed_sets == ChangedSets::default();
+            quiet = if is_quiet { quiet + 1 } else { 0 };
+            quiet == 20
+        })
+        .await;
+    assert_eq!(server.pod_lists(), 1, "this controller wrote the status itself");
     leader.end().await;
 }
 
@@ -190,7 +202,8 @@ async fn a_refused_pod_says_that_pods_cannot_be_listed_and_a_pod_of_another_rule
         .await;
     server.fail_outside_lists(true);
     let why = "waits until budgets can be kept";
-    leader.until("the reason is reported", |leader| leader.reconcile("web-0").contains(why)).await;
+    // The worker has the pod reconciled.
+    leader.until("the reason is reported", |leader| leader.message("web-0").contains(why)).await;
     server.begin("alone");
     leader
         .until("the other pod is refused", |leader| {
@@ -201,9 +214,7 @@ async fn a_refused_pod_says_that_pods_cannot_be_listed_and_a_pod_of_another_rule
         .await;
     server.fail_outside_lists(false);
     leader
-        .until("the pod is refused again", |leader| {
-            leader.reconcile("web-0").contains("[missing replicas]=1")
-        })
+        .until("the pod is refused again", |leader| leader.message("web-0").contains("[missing replicas]=1"))
         .await;
     leader.end().await;
 }
@@ -260,5 +271,76 @@ async fn other_rules_continue_while_owners_cannot_be_read() {
     leader.until("the other pod goes", |leader| is_out(&leader.server, "alone")).await;
     assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
     assert!(!is_out(&server, "web-0"));
+    leader.end().await;
+}
+
+/// It skips the budget whose owners cannot be read, and needs room in another one.
+#[tokio::test]
+async fn a_pod_that_needs_no_room_in_a_deferred_budget_gets_room_in_another() {
+    let server = ApiServer::new();
+    server.pods(1, 1);
+    let mut alone = pod("alone");
+    alone["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    alone["metadata"]["labels"]["b"] = json!("yes");
+    alone["metadata"]["annotations"] = json!({SKIP_RULES: r#"{"skipRules":["budget"]}"#});
+    store(&server, alone);
+    server.rule("web", budget(json!(1)));
+    let rules = json!([{"name": "room", "availablePolicy": {"maxUnavailableValue": 1}}]);
+    server.rule("b", json!({"selector": {"matchLabels": {"b": "yes"}}, "rules": rules}));
+    server.fail_owner_reads(true);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("the owner is read", |leader| leader.server.failed_owner_reads() > 0).await;
+    server.begin("alone");
+    leader.until("the pod that skips goes", |leader| is_out(&leader.server, "alone")).await;
+    assert!(!is_out(&server, "web-0"));
+    leader.end().await;
+}
+
+#[tokio::test]
+async fn a_pod_that_begins_to_wait_for_a_deferred_budget_is_in_the_metrics() {
+    let server = ApiServer::new();
+    server.pods(1, 1);
+    server.rule("web", budget(json!(1)));
+    server.fail_owner_reads(true);
+    let mut leader = Leader::start(&server, "one");
+    let mut registry = Registry::with_prefix("podward");
+    leader.rules.context.metrics.register(&mut registry);
+    server.begin("web-0");
+    leader.until("the owner is read twice", |leader| leader.server.failed_owner_reads() >= 2).await;
+    let text = metrics_text(&registry);
+    for series in ["since_timestamp_seconds{object=\"shop/web\"}", "pods{pod_namespace=\"shop\"} 1"] {
+        assert!(text.contains(&format!("podward_rule_waiting_{series}")), "{text}");
+    }
+    server.fail_owner_reads(false);
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    leader.end().await;
+}
+
+/// The other rule object has to list pods for each decision.
+#[tokio::test]
+async fn an_owner_that_cannot_be_read_has_only_its_own_rules_decided_again() {
+    let server = ApiServer::new();
+    server.pods(1, 3);
+    store(&server, outside("old-1"));
+    server.rule("web", budget(json!(1)));
+    let mut other = pod("b-0");
+    other["metadata"]["labels"]["app"] = json!("b");
+    of_owner(&server, other, "b", &[]);
+    let mut spec = budget(json!(1));
+    spec["selector"] = json!({"matchLabels": {"app": "b"}});
+    server.rule("b", spec);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    let refused = |leader: &mut Leader| leader.reconcile("web-0").contains("[missing replicas]=1");
+    leader.until("a pod is missing", refused).await;
+    server.fail_owner_reads(true);
+    server.begin("b-0");
+    leader.until("the owner is read", |leader| leader.server.failed_owner_reads() > 0).await;
+    let (before, begun) = (server.outside_lists(), Instant::now());
+    leader.until("it is read again and again", |leader| leader.server.failed_owner_reads() >= 4).await;
+    let own = 1 + begun.elapsed().as_millis() / OWNER_RECHECK_DELAY.as_millis();
+    let lists = u128::try_from(server.outside_lists() - before).unwrap();
+    assert!(lists <= own, "{lists} lists, of which {own} are of the rule object itself");
     leader.end().await;
 }

@@ -34,6 +34,8 @@ pub(super) struct Leader {
     to_reconcile: Pin<Box<dyn Stream<Item = ObjectRef<CachedPod>> + Send>>,
     seen: u64,
     own: BTreeMap<String, Arc<CachedPod>>,
+    /// By pod: what the last reconciliation says that it waits for.
+    messages: BTreeMap<String, String>,
     stop: CancellationToken,
 }
 
@@ -56,8 +58,8 @@ impl Leader {
         let (rules, to_reconcile) =
             Rules::start(server.client(), identity, store.clone(), observers, dialer(), stop.clone());
         let (server, to_reconcile) = (server.clone(), Box::pin(to_reconcile));
-        let mut leader =
-            Leader { rules, server, store, writer, to_reconcile, seen: 0, own: BTreeMap::new(), stop };
+        let (own, messages) = (BTreeMap::new(), BTreeMap::new());
+        let mut leader = Leader { rules, server, store, writer, to_reconcile, seen: 0, own, messages, stop };
         leader.take(Event::Init);
         let events = leader.server.pods_since(0);
         let mut listed: BTreeMap<String, CachedPod> = BTreeMap::new();
@@ -113,6 +115,7 @@ impl Leader {
         let now = now();
         let mut plan = plan(&view, &PodHooks::none(), &rules, now);
         let explanation = plan.explain(&view, &rules);
+        self.messages.insert(name.to_owned(), explanation.message.clone());
         rules.renew(&mut plan.labels, now);
         self.rules.set_other_checks(&pod, &rules, &plan, &NoRules);
         if plan.labels.is_empty() && plan.gate.is_none() {
@@ -142,6 +145,11 @@ impl Leader {
             self.own.insert(name.to_owned(), stored);
         }
         explanation.message
+    }
+
+    /// Returns what the pod waits for by its last reconciliation, without another one.
+    pub(super) fn message(&self, name: &str) -> &str {
+        self.messages.get(name).map_or("", String::as_str)
     }
 
     /// Returns the text of the event for each check request of a pod that rules refuse.

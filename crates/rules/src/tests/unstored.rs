@@ -3,8 +3,9 @@
 use serde_json::{Value, json};
 
 use super::api_server::ApiServer;
-use super::is_out;
 use super::leader::Leader;
+use super::outside_pods::{outside, store, unrelated_pod};
+use super::{budget, is_out};
 
 /// Creates the rule object `name` with a budget of 1 for the pods with the label of this name.
 fn rule(server: &ApiServer, name: &str) {
@@ -101,5 +102,46 @@ async fn the_status_of_a_deleted_rule_is_not_written_again() {
         cache.namespaces["shop"].unstored.error("a").map(ToOwned::to_owned)
     };
     assert_eq!(error, None);
+    leader.end().await;
+}
+
+/// The status is written again, and denied again, in the decision for which pods were listed.
+#[tokio::test]
+async fn a_list_counts_for_the_decision_after_a_write_that_is_denied_again() {
+    let server = ApiServer::new();
+    server.pods(1, 2);
+    store(&server, outside("old-1"));
+    unrelated_pod(&server);
+    server.rule("web", budget(json!(1)));
+    rule(&server, "a");
+    server.deny_status(Some("a"));
+    server.hold_outside_lists(true);
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    leader.until("pods are listed", |leader| leader.server.outside_lists() > 0).await;
+    leader.until("a status is denied twice", |leader| leader.server.denials() > 1).await;
+    // The write for this pod is followed by a pause, in which the list ends and the denied status is due.
+    server.begin("alone");
+    leader.until("the other pod goes", |leader| is_out(&leader.server, "alone")).await;
+    server.hold_outside_lists(false);
+    leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
+    assert_eq!(server.outside_lists(), 1);
+    leader.end().await;
+}
+
+/// The failed write may be long ago.
+#[tokio::test]
+async fn that_pods_cannot_be_listed_is_reported_rather_than_an_old_write() {
+    let server = ApiServer::new();
+    server.pods(1, 1);
+    server.rule("web", budget(json!(1)));
+    server.deny_status(Some("web"));
+    let mut leader = Leader::start(&server, "one");
+    server.begin("web-0");
+    let reports = |leader: &mut Leader, why: &str| leader.reconcile("web-0").contains(why);
+    leader.until("the write is reported", |leader| reports(leader, "could not write the status")).await;
+    server.fail_outside_lists(true);
+    server.scale(2);
+    leader.until("the list is reported", |leader| reports(leader, "could not list the pods")).await;
     leader.end().await;
 }

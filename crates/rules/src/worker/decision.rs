@@ -32,8 +32,8 @@ pub(super) struct NamespaceDecision {
     pub(super) errors: BTreeMap<String, String>,
     /// True if an object was written.
     pub(super) wrote: bool,
-    /// When it must be made again, because it depends on what is not watched.
-    pub(super) recheck_at: Option<Instant>,
+    /// By rule set: when it must be made again, because it depends on what is not watched.
+    pub(super) rechecks: BTreeMap<String, Instant>,
 }
 
 /// Decides about `sets` of `namespace` at the time `now`, stores the decision, and publishes it once it is stored.
@@ -68,8 +68,9 @@ pub(super) async fn decide(
     let unlisted: BTreeSet<String> = missing.unknown.keys().map(name).collect();
     let unread = missing.unknown.iter().filter_map(|(place, error)| Some((name(place), error.clone()?)));
     errors.extend(unread);
+    let rechecks = missing.rechecks.iter().map(|(place, at)| (name(place), *at)).collect();
     snapshot.defer(missing.unknown.into_keys().collect());
-    let (to_list, recheck_at) = (missing.to_list, missing.recheck_at);
+    let to_list = missing.to_list;
     // Called after the writes, because a list does not count for long.
     let request = |lists: &mut OutsideLists, listed: Option<&ListedPods>| {
         if !to_list.is_empty() {
@@ -121,7 +122,7 @@ pub(super) async fn decide(
         }
         let (next, granted) = match snapshot.deferred.contains(&place) {
             // Another leader would have the webhook begin a task again that is not stored.
-            true => (with_rule_states(record, states).filter(|_| is_current)?, 0),
+            true => (with_rule_states(record, states, &context.holder).filter(|_| is_current)?, 0),
             false => {
                 let holder = is_current.then_some(context.holder.as_str());
                 (compose_status(record, &grants, report, states, holder)?, grants.given_since(&record.grants))
@@ -146,12 +147,12 @@ pub(super) async fn decide(
         if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
             rules.mark_changed(sets);
         }
-        return NamespaceDecision { error, errors, wrote: wrote_retried, recheck_at };
+        return NamespaceDecision { error, errors, wrote: wrote_retried, rechecks };
     }
     let (unstored, wrote) = observe_writes(context, &snapshot, namespace, all_written(writes).await).await;
     request(lists, listed.as_ref());
     publish(context, namespace, &snapshot, &settlement, &KnownAnswers(&answers), &unstored);
-    NamespaceDecision { error, errors, wrote: wrote || wrote_retried, recheck_at }
+    NamespaceDecision { error, errors, wrote: wrote || wrote_retried, rechecks }
 }
 
 /// Carries out writes, and returns their results.

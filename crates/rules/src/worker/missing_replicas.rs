@@ -28,9 +28,10 @@ pub(super) struct MissingReplicas {
     /// The places of the rule sets for which the number is not known: an owner can't be read, and this is the error, or
     /// its pods have to be listed.
     pub(super) unknown: HashMap<usize, Option<String>>,
-    /// When the number may be another one without an event; `None` if it is known and none is missing. The pods that
-    /// are not opted in are not watched, nor is every owner, and an owner whose pods have gone is soon forgotten.
-    pub(super) recheck_at: Option<Instant>,
+    /// By the place of a rule set: when the number may be another one without an event. Not for those for which it is
+    /// known and none is missing. The pods that are not opted in are not watched, nor is every owner, and an owner
+    /// whose pods have gone is soon forgotten.
+    pub(super) rechecks: HashMap<usize, Instant>,
     /// The owners whose pods have to be listed for rule sets in `unknown`.
     pub(super) to_list: Vec<OwnerToList>,
 }
@@ -64,10 +65,10 @@ pub(super) async fn missing_replicas(
         stream::iter(reads).buffer_unordered(MAX_CONCURRENT_READS).collect().await;
     let has_list =
         |set: usize| listed.is_some_and(|listed| listed.sets.contains(&snapshot.records[set].set.name));
-    let mut found =
-        MissingReplicas { by_set: alone, unknown: HashMap::new(), recheck_at: None, to_list: Vec::new() };
-    let mut rechecks: Vec<Instant> = Vec::new();
+    let (unknown, rechecks) = (HashMap::new(), HashMap::new());
+    let mut found = MissingReplicas { by_set: alone, unknown, rechecks, to_list: Vec::new() };
     for (set, owners) in owners.iter().enumerate() {
+        let mut rechecks: Vec<Instant> = Vec::new();
         if found.by_set[set] > 0 {
             rechecks.push(now + OWNER_RECHECK_DELAY);
         }
@@ -84,8 +85,8 @@ pub(super) async fn missing_replicas(
                 }
             }
         }
+        found.rechecks.extend(rechecks.into_iter().min().map(|at| (set, at)));
     }
-    found.recheck_at = rechecks.into_iter().min();
     if !found.unknown.is_empty() {
         found.to_list = missing.into_values().filter_map(|missing| missing.ok()?.to_list).collect();
     }

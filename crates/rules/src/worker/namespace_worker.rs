@@ -1,10 +1,12 @@
 //! The worker of one namespace: decides when something has changed, and writes at most once a second.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use podward_runtime::retry::{API_SERVER, delay_after};
+use tokio::sync::Notify;
 
 use super::super::context::RuleContext;
 use super::decision::{NamespaceDecision, decide};
@@ -19,28 +21,27 @@ const GATHER_DELAY: Duration = Duration::from_millis(20);
 pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
     let changed = context.cache.lock().namespaces.get(&namespace).map(|rules| rules.changed.clone());
     let Some(changed) = changed else { return };
-    let (mut failures, mut recheck_at, mut lists) = (0, None, OutsideLists::default());
+    let (mut failures, mut rechecks, mut lists) = (0, BTreeMap::new(), OutsideLists::default());
     let mut marked_at = Instant::now();
     loop {
         let retry_at = {
             let cache = context.cache.lock();
             cache.namespaces.get(&namespace).and_then(|rules| rules.unstored.next_retry(marked_at))
         };
-        let wake_at = recheck_at.into_iter().chain(retry_at).chain(lists.due_at()).min();
-        tokio::select! {
-            () = changed.notified() => {}
-            () = sleep_until(wake_at) => {}
-            () = list_ended(&mut lists, &namespace) => {}
-        }
+        let wake_at = rechecks.values().copied().chain(retry_at).chain(lists.due_at()).min();
+        until_due(&changed, wake_at, &mut lists, &namespace).await;
         marked_at = Instant::now();
-        mark_due(&context, &namespace, &mut recheck_at, &mut lists, marked_at);
+        mark_due(&context, &namespace, &mut rechecks, &mut lists, marked_at);
         // All that is marked so far is decided about now.
         let _ = changed.notified().now_or_never();
         tokio::time::sleep(GATHER_DELAY).await;
         let began = Instant::now();
         let decision = decide_changed(&context, &namespace, &mut lists, began).await;
-        let NamespaceDecision { error, wrote, recheck_at: next, .. } = decision;
-        recheck_at = recheck_at.into_iter().chain(next).min();
+        let NamespaceDecision { error, wrote, rechecks: next, .. } = decision;
+        for (set, at) in next {
+            let first = rechecks.entry(set).or_insert(at);
+            *first = at.min(*first);
+        }
         if error.is_some() {
             failures += 1;
             // A list does not count for long.
@@ -63,6 +64,17 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
             // Also after a failure, because some objects may have been written.
             tokio::time::sleep(WRITE_INTERVAL).await;
         }
+    }
+}
+
+/// Waits for a change, for `wake_at`, or for the end of the list that runs.
+async fn until_due(changed: &Notify, wake_at: Option<Instant>, lists: &mut OutsideLists, namespace: &str) {
+    tokio::select! {
+        // A list that has ended is used now. It does not count for long, and the next decision may be seconds later.
+        biased;
+        () = list_ended(lists, namespace) => {}
+        () = changed.notified() => {}
+        () = sleep_until(wake_at) => {}
     }
 }
 
@@ -91,15 +103,14 @@ async fn sleep_until(at: Option<Instant>) {
 fn mark_due(
     context: &RuleContext,
     namespace: &str,
-    recheck_at: &mut Option<Instant>,
+    rechecks: &mut BTreeMap<String, Instant>,
     lists: &mut OutsideLists,
     now: Instant,
 ) {
     let mut cache = context.cache.lock();
     let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
-    if recheck_at.take_if(|at| *at <= now).is_some() {
-        rules.mark_all_changed();
-    }
+    let due: Vec<String> = rechecks.extract_if(.., |_, at| *at <= now).map(|(set, _)| set).collect();
+    rules.mark_changed(&due);
     rules.mark_changed(&rules.unstored.due(now));
     rules.mark_changed(&lists.due(now));
 }
@@ -127,6 +138,7 @@ async fn decide_changed(
         return NamespaceDecision::default();
     };
     let decision = decide(context, namespace, &sets, lists, now).await;
+    lists.decided();
     if let Some(error) = &decision.error {
         tracing::warn!(
             namespace,
@@ -141,4 +153,21 @@ async fn decide_changed(
     };
     told.into_iter().for_each(|pod| context.to_reconcile.push(pod));
     decision
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which of two events is noticed must not depend on chance.
+    #[tokio::test]
+    async fn a_list_that_has_ended_is_noticed_before_a_change() {
+        let changed = Notify::new();
+        for _ in 0..50 {
+            let mut lists = OutsideLists::with_ended().await;
+            changed.notify_one();
+            until_due(&changed, None, &mut lists, "shop").await;
+            assert_eq!(lists.due(Instant::now()), ["web".to_owned()].into());
+        }
+    }
 }

@@ -164,6 +164,14 @@ impl OutsideLists {
         listed.chain(waiting.into_iter().flatten()).collect()
     }
 
+    /// Notes that a decision has been made. If no rule set needs a list any more, the last failure does not count for
+    /// those that need one later.
+    pub(super) fn decided(&mut self) {
+        if self.running.is_none() && self.waiting.is_empty() {
+            (self.failures, self.error) = (0, None);
+        }
+    }
+
     /// Returns the pods that have just been listed, for a decision at this time; `None` if there are none.
     pub(super) fn take_listed(&mut self) -> Option<ListedPods> {
         self.listed.take().filter(|listed| listed.ended.elapsed() < MAX_AGE)
@@ -195,6 +203,20 @@ async fn list(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl OutsideLists {
+        /// Returns lists of which one has ended, which was not noticed.
+        pub(in super::super) async fn with_ended() -> Self {
+            let now = Instant::now();
+            let ended = EndedList { result: Ok(HashMap::new()), began: now, ended: now };
+            let task = AbortOnDropHandle::new(tokio::spawn(async { ended }));
+            while !task.is_finished() {
+                tokio::task::yield_now().await;
+            }
+            let running = Some(RunningList { sets: ["web".to_owned()].into(), task });
+            OutsideLists { running, ..OutsideLists::default() }
+        }
+    }
 
     fn listed(ended: Instant) -> ListedPods {
         ListedPods { sets: ["web".to_owned()].into(), owners: HashMap::new(), ended }
@@ -230,6 +252,20 @@ mod tests {
         assert!(lists.must_wait(&other, Some(&listed(now))));
         assert_eq!((lists.running.is_none(), lists.due_at()), (true, Some(now)));
         assert_eq!(lists.due(now), ["other".to_owned(), "web".to_owned()].into());
+    }
+
+    #[test]
+    fn a_failure_is_forgotten_when_no_rule_set_needs_the_list_any_more() {
+        let failed =
+            || OutsideLists { failures: 3, error: Some("denied".to_owned()), ..OutsideLists::default() };
+        let mut lists = failed();
+        lists.waiting.insert("web".to_owned());
+        lists.decided();
+        assert_eq!((lists.failures, lists.error()), (3, Some(&"denied".to_owned())));
+        let mut lists = failed();
+        lists.decided();
+        lists.waiting.insert("other".to_owned());
+        assert_eq!((lists.failures, lists.errors()), (0, BTreeMap::new()), "its list has not failed");
     }
 
     #[test]

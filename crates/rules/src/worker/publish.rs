@@ -2,17 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use podward_core::rules::{CheckRequest, RuleSettlement};
+use podward_core::rules::{CheckRequest, NoWebhookAnswers, RuleSettlement};
 use podward_core::{PostCheckRejection, UnixNanos};
 use podward_kube_util::PodKey;
 
 use super::super::context::RuleContext;
-use super::super::state::{KnownAnswers, NamespaceRules, RefusalFingerprint, RequestReport, RequestReports};
+use super::super::state::{
+    KnownAnswers, NamespaceRules, RefusalFingerprint, RequestReport, RequestReports, not_decided,
+};
 use super::snapshot::NamespaceSnapshot;
 
-/// Stores the results of a decision, and has the pods reconciled whose results have changed. The pods that need room in
-/// budgets of rule sets that are decided about later, or of those in `unstored`, whose decisions are not stored, keep
-/// their results.
+/// Stores the results of a decision, and has the pods reconciled whose results have changed. The requests that need
+/// room in budgets of rule sets that are decided about later, or of those in `unstored`, whose decisions are not
+/// stored, keep their results. Those without a result wait for their turn.
 pub(super) fn publish(
     context: &RuleContext,
     namespace: &str,
@@ -21,29 +23,25 @@ pub(super) fn publish(
     answers: &KnownAnswers<'_>,
     unstored: &HashSet<usize>,
 ) {
-    let is_undecided = |member: usize| {
-        let (observed, sets) = (&snapshot.pods[member], &snapshot.sets[member]);
-        let is_open = |set: &&usize| unstored.contains(set) || snapshot.deferred.contains(set);
-        sets.iter().filter(is_open).map(|set| &snapshot.records[*set]).any(|record| {
-            let mut requests = observed.requests.iter();
-            requests.any(|request| record.needs_room(&observed.subject(), request, answers))
-        })
-    };
     let reports = reports(snapshot, settlement, answers);
     let mut to_reconcile: Vec<PodKey> = Vec::new();
     {
         let mut cache = context.cache.lock();
         let Some(rules) = cache.namespaces.get_mut(namespace) else { return };
-        for (member, after) in reports.into_iter().filter(|(member, _)| !is_undecided(*member)) {
+        for (member, mut after) in reports {
             let pod = &snapshot.pods[member].pod;
-            let before = rules.reports.remove(pod.uid()).unwrap_or_default();
+            let before = rules.reports.entry(pod.uid().to_owned()).or_default();
+            for (request, waits) in undecided(snapshot, unstored, member) {
+                let report = before.get(&request).cloned().unwrap_or(waits);
+                after.insert(request, report);
+            }
             let is_same = |(request, report): (&CheckRequest, &RequestReport)| {
                 before.get(request).is_some_and(|before| before.is_like(report))
             };
             if !after.iter().all(is_same) {
                 to_reconcile.push(pod.key());
             }
-            rules.reports.insert(pod.uid().to_owned(), after);
+            *before = after;
         }
         // Pods that no rule set selects any more, because it is gone or selects others.
         let NamespaceRules { pods, reports, .. } = rules;
@@ -59,6 +57,28 @@ pub(super) fn publish(
         context.metrics.set_waiting(namespace, waiting, &waiting_since(reports));
     }
     to_reconcile.into_iter().for_each(|pod| context.to_reconcile.push(pod));
+}
+
+/// Returns the check requests of a pod that need room in budgets that are not decided about, each with the refusals by
+/// these budgets.
+fn undecided(snapshot: &NamespaceSnapshot, unstored: &HashSet<usize>, member: usize) -> RequestReports {
+    let (observed, mut reports) = (&snapshot.pods[member], RequestReports::new());
+    let is_open = |set: &&usize| unstored.contains(set) || snapshot.deferred.contains(set);
+    for record in snapshot.sets[member].iter().filter(is_open).map(|set| &snapshot.records[*set]) {
+        let (set, pod) = (&record.set, observed.subject());
+        let needs_room = |request: &&CheckRequest| record.needs_room(&pod, request, &NoWebhookAnswers);
+        for request in observed.requests.iter().filter(needs_room) {
+            let budgets = set.evaluate(&pod, request, &NoWebhookAnswers).budgets.into_iter();
+            let refusals: Vec<_> = budgets.map(|rule| not_decided(&set.rules[rule].name)).collect();
+            let report: &mut RequestReport = reports.entry(request.clone()).or_default();
+            // Not like any result of a decision, so the first result has the pod reconciled.
+            let fingerprints =
+                refusals.iter().map(|refusal| RefusalFingerprint::of(&set.name, refusal, None));
+            report.fingerprints.extend(fingerprints);
+            report.refusals.insert(set.name.clone(), refusals);
+        }
+    }
+    reports
 }
 
 /// Returns the results of a decision, by the place of the pod.

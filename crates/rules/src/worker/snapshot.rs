@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use podward_core::rules::{CheckRequest, OtherChecks, RuleMember};
+use podward_core::rules::{CheckRequest, NoWebhookAnswers, OtherChecks, RuleMember};
 use podward_kube_util::CachedPod;
 
 use super::super::context::RuleContext;
@@ -24,8 +24,8 @@ pub(super) struct NamespaceSnapshot {
     pub(super) pods: Vec<ObservedPod>,
     /// In the order of `pods`: the places in `records` of the rule sets that select the pod.
     pub(super) sets: Vec<Vec<usize>>,
-    /// Unknown for the requests of a pod that a rule set selects which is not decided about now: nothing is granted to
-    /// it.
+    /// Unknown for the requests of a pod that a rule set selects which is not in `records`, and for those that need
+    /// room in a rule set that is decided about later: nothing is granted to them.
     pub(super) others: HashMap<(String, CheckRequest), OtherChecks>,
     /// By the UID of an owner: its active pods in the namespace that are opted in.
     pub(super) existing: HashMap<String, Vec<Arc<CachedPod>>>,
@@ -51,14 +51,18 @@ impl NamespaceSnapshot {
         .collect()
     }
 
-    /// Leaves the decision about the rule sets at `places` for later. Their pods get no room in any budget until then.
+    /// Leaves the decision about the rule sets at `places` for later. The requests that need room in them get no room
+    /// in any budget until then.
     pub(super) fn defer(&mut self, places: HashSet<usize>) {
         for (observed, sets) in self.pods.iter().zip(&self.sets) {
-            if sets.iter().any(|set| places.contains(set)) {
-                let requests = observed.requests.iter();
-                let keys = requests.map(|request| (observed.pod.uid().to_owned(), request.clone()));
-                self.others.extend(keys.map(|key| (key, OtherChecks::Unknown)));
-            }
+            let waits = |request: &&CheckRequest| {
+                let mut deferred = sets.iter().filter(|set| places.contains(set));
+                let pod = observed.subject();
+                deferred.any(|set| self.records[*set].needs_room(&pod, request, &NoWebhookAnswers))
+            };
+            let requests = observed.requests.iter().filter(waits);
+            let keys = requests.map(|request| (observed.pod.uid().to_owned(), request.clone()));
+            self.others.extend(keys.map(|key| (key, OtherChecks::Unknown)));
         }
         self.deferred = places;
     }

@@ -88,14 +88,17 @@ impl Suspect {
         (service, is_known): (&ServiceKey, bool),
         entry: Unreadable,
     ) -> Option<Self> {
-        let Unreadable { id, host, port, owner, error } = entry;
+        let Unreadable { id, host, port, owner, is_marked, error } = entry;
         let is_ours = owner.map(|owner| {
             let of = (&*owner.cluster, &owner.namespace, &owner.binding);
             (of == (cluster, &binding.namespace, &binding.name)).then_some(owner.uid)
         });
         let (whose, is_near) = match is_ours {
             Some(uid) => (Whose::Uid(uid?), true),
-            None if capabilities.by_address => (Whose::Host(host?), is_known),
+            // Applications have entries with addresses too.
+            None if capabilities.by_address => {
+                (Whose::Host(host.filter(|_| is_known || is_marked)?), is_known)
+            }
             None => {
                 let (namespace, uid) = Owner::pod_in_id(&id)?;
                 (namespace == binding.namespace).then(|| (Whose::Uid(uid.to_owned()), is_known))?
@@ -134,7 +137,7 @@ mod tests {
             reason: "no instance".to_owned(),
             kind: podward_registries::RegistryErrorKind::Invalid,
         };
-        let suspect = |by_address, id: String, owner, is_known| {
+        let suspect_with = |by_address, id: String, owner, is_known, is_marked| {
             let capabilities = Capabilities {
                 own: true,
                 steer: true,
@@ -146,11 +149,12 @@ mod tests {
                 cache: Default::default(),
             };
             let host = Some("10.0.0.7".to_owned());
-            let entry = Unreadable { id, host, port: None, owner, error: error.clone() };
+            let entry = Unreadable { id, host, port: None, owner, is_marked, error: error.clone() };
             let service = ServiceKey::default();
             let found = Suspect::new("c1", &binding.key, &capabilities, (&service, is_known), entry);
             found.map(|found| (found.whose, found.is_near))
         };
+        let suspect = |by_address, id, owner, is_known| suspect_with(by_address, id, owner, is_known, true);
         let of_uid = |is_near| Some((Whose::Uid(uid.to_owned()), is_near));
         let ours = owner("web").instance_id(80);
         for is_known in [false, true] {
@@ -159,6 +163,8 @@ mod tests {
             assert_eq!(suspect(false, "10.0.0.7:80".to_owned(), None, is_known), None);
             let host = Some((Whose::Host("10.0.0.7".to_owned()), is_known));
             assert_eq!(suspect(true, "10.0.0.7:80".to_owned(), None, is_known), host);
+            let unmarked = suspect_with(true, "10.0.0.7:80".to_owned(), None, is_known, false);
+            assert_eq!(unmarked, host.filter(|_| is_known));
             for by_address in [false, true] {
                 assert_eq!(suspect(by_address, "x".to_owned(), Some(owner("web")), is_known), of_uid(true));
                 assert_eq!(suspect(by_address, ours.clone(), Some(owner("api")), is_known), None);

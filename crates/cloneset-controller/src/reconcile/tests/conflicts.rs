@@ -44,7 +44,29 @@ async fn a_write_that_another_writer_has_overtaken_is_no_problem() {
     }
 }
 
-/// The creation is tried again at once, and that does not help the pod that cannot be deleted.
+/// What is known now comes before what was known.
+#[tokio::test]
+async fn an_update_that_does_not_go_on_is_not_hidden_by_a_problem_of_before() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    reconcile(Arc::new(set(json!({}))), Arc::clone(&context)).await.unwrap();
+    let reconcile_again = async |code: u16, text: &str| {
+        server.refuse_with(code, Method::PATCH, "pods", text);
+        wait_for_interval(&context);
+        let error = reconcile(Arc::new(set(in_place())), Arc::clone(&context)).await.unwrap_err();
+        assert_eq!(error.code(), Some(code), "{error}");
+        stored(&context, CloneSetCondition::FAILED_UPDATE).unwrap().message
+    };
+    let message = reconcile_again(403, "it is not allowed").await;
+    assert!(message.contains("it is not allowed"), "{message}");
+    deliver_blocked(&context);
+    let message = reconcile_again(409, "the object has been modified").await;
+    assert!(message.starts_with("the update of pod web-"), "{message}");
+    let message = reconcile_again(403, "it is not allowed").await;
+    assert!(message.contains("it is not allowed"), "{message}");
+}
+
+/// The creation is tried again soon, and that does not help the pod that cannot be deleted.
 #[tokio::test]
 async fn a_creation_that_was_overtaken_hides_no_delete_that_was_refused() {
     let server = ApiServer::default();
@@ -55,11 +77,18 @@ async fn a_creation_that_was_overtaken_hides_no_delete_that_was_refused() {
     server.also_refuse(409, Method::POST, "pods", "the quota has been modified");
     wait_for_interval(&context);
     let change = json!({"replicas": 2, "scaleStrategy": {"podsToDelete": [name]}});
-    let error = reconcile(Arc::new(set(change)), Arc::clone(&context)).await.unwrap_err();
+    let set = Arc::new(set(change));
+    // The delay has grown.
+    context.remember(SET, |memory| memory.failures = 20);
+    let error = reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap_err();
     assert_eq!((server.created("pods").len(), server.deleted("pods")), (2, 1), "both were tried");
     assert_eq!(error.code(), Some(403), "{error}");
     let (_, message) = condition(&context, CloneSetCondition::FAILED_SCALE).unwrap();
     assert!(message.contains("it is not allowed"), "{message}");
+    assert!(context.failed(SET, &error) < Duration::from_secs(1), "the creation is tried again soon");
+    server.refuse(Method::DELETE, "pods", "it is not allowed");
+    let error = reconcile(set, Arc::clone(&context)).await.unwrap_err();
+    assert!(context.failed(SET, &error) > Duration::from_secs(1), "nothing was overtaken");
 }
 
 /// An API server without `pods/resize` answers that the path does not exist.

@@ -34,8 +34,8 @@ async fn what_another_client_has_written_in_its_format_is_known_to_be_its_own() 
         assert!(etcd.services(0, "c1").await?.contains(&service(name)), "{name}");
         let listed = etcd.listed(0, &service(name)).await?;
         assert_eq!(listed.instances.len(), instances, "{name}: {listed:?}");
-        let found: Vec<_> = listed.unreadable.iter().map(|entry| (&entry.id, &entry.owner)).collect();
-        assert_eq!(found, [(&ours.id, &Some(owner(uid)))], "{name}");
+        let found = listed.unreadable.iter().map(|entry| (&entry.id, &entry.owner, entry.is_marked));
+        assert_eq!(found.collect::<Vec<_>>(), [(&ours.id, &Some(owner(uid)), true)], "{name}");
         let error = common::refused(etcd.instances(0, &service(name)).await)?;
         assert!(error.reason.contains(&ours.id), "{error}");
     }
@@ -89,7 +89,9 @@ async fn instances_are_stored_by_templates() -> Result<()> {
         match etcd.capabilities().by_address {
             false => assert_eq!(etcd.instances(0, &web).await?, []),
             true => {
-                let error = common::refused(etcd.instances(0, &web).await)?;
+                let listed = etcd.listed(0, &web).await?;
+                assert_eq!(listed.unreadable.iter().map(|it| it.is_marked).collect::<Vec<_>>(), [false]);
+                let error = common::refused(listed.complete())?;
                 assert!(error.reason.contains(key), "{error}");
             }
         }

@@ -26,6 +26,7 @@ async fn zookeeper_does_what_the_client_says() -> Result<()> {
     let mut other = Other::connect(&server.address()).await?;
     an_instance_is_registered_steered_and_removed(&zookeeper, &mut other).await?;
     a_changed_instance_is_not_overwritten(&zookeeper, &mut other).await?;
+    each_request_of_a_replacement_is_checked(&zookeeper).await?;
     instances_of_others_are_only_steered(&zookeeper, &mut other).await?;
     one_bad_change_does_not_stop_the_others(&zookeeper).await?;
     changes_are_reported(&zookeeper, &mut other).await?;
@@ -142,6 +143,23 @@ async fn a_changed_instance_is_not_overwritten(zookeeper: &ZooKeeper, other: &mu
     write(zookeeper, Change::Deregister(cart.clone(), read)).await?;
     assert_eq!(zookeeper.instances(0, &cart).await?, []);
     Ok(())
+}
+
+/// A registration finds the instance only when it cannot create it.
+async fn each_request_of_a_replacement_is_checked(zookeeper: &ZooKeeper) -> Result<()> {
+    let checked = service("checked");
+    write(zookeeper, Change::Register(checked.clone(), instance("1", "10.0.0.7"))).await?;
+    let replace = [Change::Register(checked.clone(), instance("1", "10.0.0.8"))];
+    let mut allowed = 0;
+    while zookeeper.write_while(&replace, &common::only_first(allowed)).await != [Ok(())] {
+        assert_eq!(common::only(zookeeper.instances(0, &checked).await?)?.host, "10.0.0.7");
+        allowed += 1;
+        ensure!(allowed < 10, "it is refused again and again");
+    }
+    ensure!(allowed > 1, "the replacement was not checked");
+    let replaced = common::only(zookeeper.instances(0, &checked).await?)?;
+    assert_eq!(replaced.host, "10.0.0.8");
+    Ok(write(zookeeper, Change::Deregister(checked, replaced)).await?)
 }
 
 async fn instances_of_others_are_only_steered(zookeeper: &ZooKeeper, other: &mut Other) -> Result<()> {

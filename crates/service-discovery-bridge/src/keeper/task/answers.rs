@@ -7,7 +7,7 @@ use podward_core::hooks::{EvidenceLevel, HookPhase};
 use podward_proto::v1;
 
 use super::super::calls::{Answer, OpenCall, answer};
-use super::{BindingTask, UNREACHABLE_RETRY};
+use super::BindingTask;
 use crate::model::{Binding, CacheWaits, Demand, Orphan, Suspect};
 use crate::sync::RegistryAccess;
 
@@ -139,9 +139,10 @@ impl BindingTask {
                 }
             };
         }
-        // The next comparison may find the same, and it reads the whole registry.
-        let earliest = if is_clean { now } else { now + UNREACHABLE_RETRY };
-        self.comparison_due = self.comparison_due.min(wanted.max(earliest));
+        // Otherwise the next comparison, which reads the whole registry, is due when it may find something else.
+        if is_clean {
+            self.comparison_due = self.comparison_due.min(wanted.max(now));
+        }
         match wanted > now {
             true => pending(
                 "no address of the registry shows an instance of the pod; clients may use what they have read before",

@@ -31,6 +31,8 @@ pub(super) struct Memory {
     pub(super) silent: Option<usize>,
     /// How often instances are renewed. It knows none of them.
     pub(super) renewal: Option<Duration>,
+    /// True if what cannot be read has a trace of a mark.
+    pub(super) marks: bool,
     pub(super) state: Mutex<State>,
 }
 
@@ -65,6 +67,7 @@ impl Default for Memory {
             addresses: vec!["http://a".to_owned()],
             silent: None,
             renewal: None,
+            marks: true,
             state: Mutex::default(),
         }
     }
@@ -215,7 +218,8 @@ impl Registry for Memory {
         let unreadable = state.unreadable.as_ref().filter(|(name, ..)| *name == service.name);
         let unreadable = unreadable.map(|(_, id, host)| {
             let (id, host) = (id.clone(), Some(host.clone()).filter(|host| !host.is_empty()));
-            Unreadable { id, host, port: Some(8080), owner: None, error: unreadable_error() }
+            let (owner, is_marked, error) = (None, self.marks, unreadable_error());
+            Unreadable { id, host, port: Some(8080), owner, is_marked, error }
         });
         instances.retain(|found| unreadable.as_ref().is_none_or(|entry| entry.id != found.id));
         Ok(Listed { instances, unreadable: unreadable.into_iter().collect() })

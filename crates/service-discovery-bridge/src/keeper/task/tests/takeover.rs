@@ -132,6 +132,18 @@ async fn an_address_that_a_pod_may_have_left_and_that_cannot_be_read_holds_only_
     assert_eq!(fixture.ask(Phase::Prepare, &drained(1)).await, Ok(EvidenceLevel::Proven));
 }
 
+/// Applications have keys with addresses too.
+#[tokio::test]
+async fn an_address_in_an_unknown_service_holds_no_pod_without_a_trace_of_a_mark() {
+    let registry = Memory { lists: true, by_address: true, marks: false, ..Memory::default() };
+    let mut fixture = Fixture::new(registry, json!({}));
+    fixture.registry.spoil("of an application", &pod(1));
+    fixture.put(pod(1));
+    fixture.rounds().await;
+    fixture.put(drained(1));
+    assert_eq!(fixture.ask(Phase::Prepare, &drained(1)).await, Ok(EvidenceLevel::Proven));
+}
+
 #[tokio::test]
 async fn a_deleted_binding_waits_for_what_may_be_its_instance() {
     for (service, waits) in [("web", true), ("of another binding", false)] {
@@ -183,6 +195,23 @@ async fn a_question_that_cannot_be_answered_yet_does_not_keep_the_task_busy() {
         let pause = fixture.task.pause(&fixture.binding, &fixture.access);
         assert!(pause >= Duration::from_secs(at_least), "{is_unlisted}: {pause:?}");
     }
+}
+
+/// A list shows for a while what was deregistered.
+#[tokio::test]
+async fn a_question_does_not_have_a_registry_compared_whose_lists_are_old() {
+    let list_lag = Duration::from_secs(30);
+    let mut fixture = Fixture::new(Memory { lists: true, list_lag, ..Memory::default() }, json!({}));
+    fixture.put(pod(1));
+    fixture.rounds().await;
+    assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"]);
+    let unselected = BoundPod { labels: Default::default(), ..pod(1) };
+    fixture.put(unselected.clone());
+    fixture.open(Phase::Release, &unselected);
+    fixture.round().await;
+    assert_eq!(fixture.registry.shown("web"), Vec::<String>::new());
+    let due = fixture.task.comparison_due.saturating_sub(fixture.task.shared.index.now());
+    assert!(due > Duration::from_secs(20) && due <= Duration::from_secs(31), "{due:?}");
 }
 
 /// The removal limit does not hold what is removed already.
