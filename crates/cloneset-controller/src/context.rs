@@ -142,20 +142,19 @@ impl Context {
         }
     }
 
-    /// Counts a failure of a set, and returns the delay until the next attempt. Delays have jitter.
+    /// Counts a failure of a set, unless it is repeated soon, and returns the delay until the next attempt. Delays have
+    /// jitter.
     pub(crate) fn failed(&self, set: &str, error: &SetError) -> Duration {
         let overtaken = self.remember(set, |memory| std::mem::take(&mut memory.overtaken));
-        let soon = || delay_after(jittered(OUTDATED_DELAY, OUTDATED_DELAY), 1);
-        if error.is_overtaken() {
-            return soon();
+        // What was refused is refused again whenever it is repeated, so the step that was overtaken does not wait for
+        // it. An API server that does not serve, or has too much to do, gets its time.
+        if error.is_overtaken() || (overtaken && error.is_refused()) {
+            return delay_after(jittered(OUTDATED_DELAY, OUTDATED_DELAY), 1);
         }
         let failures = self.remember(set, |memory| {
             memory.failures = memory.failures.saturating_add(1);
             memory.failures
         });
-        if overtaken {
-            return soon();
-        }
         match error.is_refused() {
             true => delay_after(jittered(FIRST_DELAY, REFUSED_DELAY), failures),
             false => delay_after(jittered(FIRST_DELAY, LONGEST_DELAY), failures),

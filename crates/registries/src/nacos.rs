@@ -211,11 +211,15 @@ impl Nacos {
         may_change(change)?;
         send(server, call(method, parameters.clone()), false, &doing).await?;
         if is_registered {
-            may_change(change)?;
-            // Nacos keeps what an update has stored for an address for a while after the instance is gone, and shows it
-            // instead of what a registration says: the address may have had an instance of somebody else.
-            send(server, call(Method::PUT, parameters), false, &doing).await?;
+            let allowed = may_change(change);
+            if allowed.is_ok() {
+                // Nacos keeps what an update has stored for an address for a while after the instance is gone, and
+                // shows it instead of what a registration says: the address may have had an instance of somebody else.
+                send(server, call(Method::PUT, parameters), false, &doing).await?;
+            }
+            // Whoever finds the instance registered does not do that.
             self.switch_off_checks((server, api), service, &stored, *is_new, &doing).await?;
+            return allowed;
         }
         Ok(())
     }

@@ -184,8 +184,9 @@ pub trait Registry: fmt::Debug + Send + Sync {
 
     /// Makes up to [`Capabilities::batch`] changes, and returns the result of each, in their order. Some may succeed while
     /// others fail. Asks `may_change` before each change that is a call of its own, because a batch may take long,
-    /// and again after calls for the same change that may have taken long. Where all changes are one call, it is asked
-    /// only about those that are sent again.
+    /// and again after other calls for the same change. Where all changes are one call, it is asked only about those
+    /// that are sent again. When an address is not reached, Eureka, etcd and Consul send the same call to the next one
+    /// without asking again.
     async fn write_while(
         &self,
         changes: &[Change],

@@ -55,11 +55,23 @@ pub(super) struct Created {
     pub(super) deleted: usize,
     /// The first error.
     pub(super) error: Option<SetError>,
+    /// True if another writer has overtaken any of that, also if the first error is another one.
+    pub(super) overtaken: bool,
     /// What pods wait for that are not created yet.
     pub(super) waits: Option<String>,
     /// The time after which names that pods of others have are tried again, if pods wait. No event says that one is
     /// free.
     pub(super) retry: Option<Duration>,
+}
+
+impl Created {
+    /// Adds what came of creations. True means that the pod was created, and false that its name was taken.
+    fn add(&mut self, results: Vec<Result<bool, SetError>>) {
+        self.count += results.iter().filter(|result| matches!(result, Ok(true))).count();
+        self.taken += results.iter().filter(|result| matches!(result, Ok(false))).count();
+        self.overtaken |= results.iter().filter_map(|it| it.as_ref().err()).any(SetError::is_overtaken);
+        self.error = results.into_iter().map(Result::err).fold(None, first_problem);
+    }
 }
 
 /// Creates pods, but not more than [`MAX_CREATIONS`]. Those that get the claims of pods that end wait until these are gone.
@@ -96,7 +108,7 @@ pub(super) async fn create(
     let total = total.min(MAX_CREATIONS.saturating_add(kept.occupied.len()));
     let mut found = identities(total, kept, &own, &taken, || fastrand::u32(..));
     found.ids.truncate(MAX_CREATIONS);
-    let (waits, mut deleted, mut failed) = (found.waits(), 0, None);
+    let (waits, mut deleted, mut failed, mut overtaken) = (found.waits(), 0, None, false);
     for pod in found.ended {
         if context.stop.is_cancelled() {
             break;
@@ -104,7 +116,10 @@ pub(super) async fn create(
         let _work = context.progress.begin();
         match delete_ended(context, set, owner, pod).await {
             Ok(()) => deleted += 1,
-            Err(error) => failed = first_problem(failed, Some(error)),
+            Err(error) => {
+                overtaken |= error.is_overtaken();
+                failed = first_problem(failed, Some(error));
+            }
         }
     }
     let retry = waits
@@ -112,7 +127,8 @@ pub(super) async fn create(
         .and_then(|_| context.remember(&owner.uid, |memory| memory.foreign_names.next_retry(now)));
     let current = usize::try_from(count.current).unwrap_or(usize::MAX);
     let created = create_all(context, new, current, found.ids).await;
-    Created { deleted, error: first_problem(created.error, failed), waits, retry, ..created }
+    overtaken |= created.overtaken;
+    Created { deleted, error: first_problem(created.error, failed), overtaken, waits, retry, ..created }
 }
 
 /// Deletes a pod that has ended. Its claims stay.
@@ -156,9 +172,7 @@ async fn create_all(context: &Context, new: NewPods<'_>, current: usize, ids: Ve
             .filter_map(std::future::ready)
             .collect()
             .await;
-        created.count += results.iter().filter(|result| matches!(result, Ok(true))).count();
-        created.taken += results.iter().filter(|result| matches!(result, Ok(false))).count();
-        created.error = results.into_iter().map(Result::err).fold(None, first_problem);
+        created.add(results);
         if created.error.is_some() {
             return created;
         }
@@ -242,4 +256,30 @@ fn create_request<K: Resource<DynamicType = ()>>(
 ) -> Result<http::Request<Vec<u8>>, request::Error> {
     let body = serde_json::to_vec(object).map_err(request::Error::SerializeBody)?;
     Request::new(K::url_path(&(), Some(namespace))).create(&PostParams::default(), body)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The creation that was overtaken is repeated soon.
+    #[test]
+    fn a_creation_that_was_overtaken_counts_beside_one_that_was_refused() {
+        let failed = |code: u16| {
+            let status = json!({"status": "Failure", "code": code, "message": "", "reason": "Refused"});
+            let source = Box::new(kube::Error::Api(serde_json::from_value(status).unwrap()));
+            Err(SetError::Api { what: "create pod", object: "shop/web-a".to_owned(), source })
+        };
+        for codes in [[403, 409], [409, 403]] {
+            let mut created = Created::default();
+            created.add(codes.map(failed).into());
+            assert_eq!(created.error.and_then(|error| error.code()), Some(403));
+            assert!(created.overtaken, "{codes:?}");
+        }
+        let mut created = Created::default();
+        created.add(vec![Ok(true), Ok(false), failed(403)]);
+        assert_eq!((created.count, created.taken, created.overtaken), (1, 1, false));
+    }
 }

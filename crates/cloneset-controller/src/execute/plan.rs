@@ -79,7 +79,7 @@ impl PlanWork<'_> {
         reports.created(created.count, created.error.as_ref());
         reports.limited(found.creations_held);
         executed.changes += created.count + created.taken + created.deleted;
-        executed.overtaken |= created.error.as_ref().is_some_and(SetError::is_overtaken);
+        executed.overtaken |= created.overtaken;
         executed.failed_scale = first_problem(created.error, executed.failed_scale);
         (executed.waits, executed.retry) = (created.waits, created.retry);
         executed

@@ -50,27 +50,27 @@ pub(crate) async fn serve_always(response: &'static str) -> Result<String> {
     Ok(serve_recorded(response).await?.0)
 }
 
-/// The methods of requests.
-pub(crate) type Methods = Arc<Mutex<Vec<String>>>;
+/// The methods and paths of requests, without queries.
+pub(crate) type Requests = Arc<Mutex<Vec<String>>>;
 
-/// As [`serve_always`]. Also returns the methods of the requests so far.
-pub(crate) async fn serve_recorded(response: &'static str) -> Result<(String, Methods)> {
+/// As [`serve_always`]. Also returns the requests so far.
+pub(crate) async fn serve_recorded(response: &'static str) -> Result<(String, Requests)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let url = format!("http://{}", listener.local_addr()?);
-    let methods = Methods::default();
-    let seen = Arc::clone(&methods);
+    let requests = Requests::default();
+    let seen = Arc::clone(&requests);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 4096];
             if let Ok(length) = stream.read(&mut request).await {
                 let text = String::from_utf8_lossy(&request[..length]);
-                let method = text.split(' ').next().unwrap_or_default().to_owned();
-                seen.lock().unwrap_or_else(PoisonError::into_inner).push(method);
+                let words: Vec<&str> = text.split([' ', '?']).take(2).collect();
+                seen.lock().unwrap_or_else(PoisonError::into_inner).push(words.join(" "));
                 let _ = stream.write_all(response.as_bytes()).await;
             }
         }
     });
-    Ok((url, methods))
+    Ok((url, requests))
 }
 
 /// Starts a server that answers every gRPC call with an empty message. Returns `host:port`.

@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::super::state::{ChangedSets, NamespaceRules, OWNER_RECHECK_DELAY, ObservedPod, RuleRecord};
 use super::api_server::ApiServer;
 use super::leader::{Leader, pod};
-use super::outside_pods::{outside, store, unrelated_pod};
+use super::outside_pods::{label_check, outside, store, unrelated_pod};
 use super::{budget, is_out};
 
 /// A webhook that answers its first call when it is told to.
@@ -128,22 +128,28 @@ fn of_owner(server: &ApiServer, mut object: Value, owner: &str, sets: &[&str]) {
     store(server, object);
 }
 
-/// A list runs for the first rule object when the pod of both begins to wait.
-#[tokio::test]
-async fn pods_are_listed_together_for_rules_that_select_the_same_pod() {
-    let server = ApiServer::new();
-    of_owner(&server, pod("a-0"), "a", &["a"]);
-    of_owner(&server, pod("both"), "a", &["a", "b"]);
-    of_owner(&server, pod("b-0"), "b", &["b"]);
+/// Creates the rule objects `a` and `b`, and the pods that they select: one each, and one that both do. The array has
+/// the name of each object and of its owner, the budget, and the replicas that the owner wants.
+fn rules_that_share_a_pod(server: &ApiServer, rules: [(&str, usize, usize); 2]) {
+    of_owner(server, pod("a-0"), "a", &["a"]);
+    of_owner(server, pod("both"), "a", &["a", "b"]);
+    of_owner(server, pod("b-0"), "b", &["b"]);
     [("old-1", "a"), ("old-2", "a"), ("old-3", "b")]
         .iter()
-        .for_each(|(name, owner)| of_owner(&server, outside(name), owner, &[]));
-    for (name, most, replicas) in [("a", 2, 4), ("b", 1, 2)] {
+        .for_each(|(name, owner)| of_owner(server, outside(name), owner, &[]));
+    for (name, most, replicas) in rules {
         let mut spec = budget(json!(most));
         spec["selector"] = json!({"matchLabels": {name: "yes"}});
         server.rule(name, spec);
         server.scale_owner(name, replicas);
     }
+}
+
+/// A list runs for the first rule object when the pod of both begins to wait.
+#[tokio::test]
+async fn pods_are_listed_together_for_rules_that_select_the_same_pod() {
+    let server = ApiServer::new();
+    rules_that_share_a_pod(&server, [("a", 2, 4), ("b", 1, 2)]);
     server.hold_outside_lists(true);
     let mut leader = Leader::start(&server, "one");
     server.begin("a-0");
@@ -153,6 +159,25 @@ async fn pods_are_listed_together_for_rules_that_select_the_same_pod() {
     server.hold_outside_lists(false);
     leader.until("the pod of both goes", |leader| is_out(&leader.server, "both")).await;
     assert!(server.outside_lists() <= 8, "{} lists", server.outside_lists());
+    leader.end().await;
+}
+
+/// The pods begin to wait at different times.
+#[tokio::test]
+async fn pods_are_listed_again_together_for_rules_that_select_the_same_pod() {
+    let server = ApiServer::new();
+    rules_that_share_a_pod(&server, [("a", 1, 5), ("b", 1, 3)]);
+    let mut leader = Leader::start(&server, "one");
+    let refused = |leader: &mut Leader, name: &str| leader.reconcile(name).contains("[missing replicas]=");
+    server.begin("a-0");
+    leader.until("a pod is missing", |leader| refused(leader, "a-0")).await;
+    tokio::time::sleep(OWNER_RECHECK_DELAY / 2).await;
+    ["both", "b-0"].iter().for_each(|name| server.begin(name));
+    leader.until("the others wait, too", |leader| refused(leader, "both") && refused(leader, "b-0")).await;
+    let (before, begun) = (server.outside_lists(), Instant::now());
+    leader.until("some time has passed", |_| begun.elapsed() > 4 * OWNER_RECHECK_DELAY).await;
+    let lists = server.outside_lists() - before;
+    assert!(lists <= 2 * 5, "{lists} lists of 2 owners");
     leader.end().await;
 }
 
@@ -301,7 +326,9 @@ async fn a_pod_that_needs_no_room_in_a_deferred_budget_gets_room_in_another() {
 async fn a_pod_that_begins_to_wait_for_a_deferred_budget_is_in_the_metrics() {
     let server = ApiServer::new();
     server.pods(1, 1);
+    server.label("web-0", "b", "yes");
     server.rule("web", budget(json!(1)));
+    label_check(&server);
     server.fail_owner_reads(true);
     let mut leader = Leader::start(&server, "one");
     let mut registry = Registry::with_prefix("podward");
@@ -309,9 +336,13 @@ async fn a_pod_that_begins_to_wait_for_a_deferred_budget_is_in_the_metrics() {
     server.begin("web-0");
     leader.until("the owner is read twice", |leader| leader.server.failed_owner_reads() >= 2).await;
     let text = metrics_text(&registry);
-    for series in ["since_timestamp_seconds{object=\"shop/web\"}", "pods{pod_namespace=\"shop\"} 1"] {
+    let [web, b] = ["web", "b"].map(|name| format!("since_timestamp_seconds{{object=\"shop/{name}\"}}"));
+    for series in [&web, &b, "pods{pod_namespace=\"shop\"} 1"] {
         assert!(text.contains(&format!("podward_rule_waiting_{series}")), "{text}");
     }
+    server.label("web-0", "ready", "yes");
+    leader.until("the other rule passes", |_| !metrics_text(&registry).contains(&b)).await;
+    assert!(metrics_text(&registry).contains(&web));
     server.fail_owner_reads(false);
     leader.until("the pod goes", |leader| is_out(&leader.server, "web-0")).await;
     leader.end().await;

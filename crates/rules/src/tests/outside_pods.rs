@@ -171,7 +171,7 @@ async fn pods_are_listed_again_as_soon_as_a_list_that_found_none_is_old_enough()
 }
 
 /// Creates a rule object for pods with the label `b`, which refuses those without the label `ready`.
-fn label_check(server: &ApiServer) {
+pub(super) fn label_check(server: &ApiServer) {
     let check = json!({"requires": {"matchLabels": {"ready": "yes"}}});
     let rules = json!([{"name": "ready", "labelCheck": check}]);
     server.rule("b", json!({"selector": {"matchLabels": {"b": "yes"}}, "rules": rules}));

@@ -38,10 +38,9 @@ pub(super) async fn run(context: Arc<RuleContext>, namespace: String) {
         let began = Instant::now();
         let decision = decide_changed(&context, &namespace, &mut lists, began).await;
         let NamespaceDecision { error, wrote, rechecks: next, .. } = decision;
-        for (set, at) in next {
-            let first = rechecks.entry(set).or_insert(at);
-            *first = at.min(*first);
-        }
+        // A time of an earlier decision does not count any more. Rule sets that were decided about together are decided
+        // about together again, with one list of pods.
+        rechecks.extend(next);
         if error.is_some() {
             failures += 1;
             // A list does not count for long.

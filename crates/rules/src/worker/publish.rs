@@ -14,7 +14,7 @@ use super::snapshot::NamespaceSnapshot;
 
 /// Stores the results of a decision, and has the pods reconciled whose results have changed. The requests that need
 /// room in budgets of rule sets that are decided about later, or of those in `unstored`, whose decisions are not
-/// stored, keep their results. Those without a result wait for their turn.
+/// stored, keep the results of these rule sets. Those without such a result wait for their turn.
 pub(super) fn publish(
     context: &RuleContext,
     namespace: &str,
@@ -32,8 +32,8 @@ pub(super) fn publish(
             let pod = &snapshot.pods[member].pod;
             let before = rules.reports.entry(pod.uid().to_owned()).or_default();
             for (request, waits) in undecided(snapshot, unstored, member) {
-                let report = before.get(&request).cloned().unwrap_or(waits);
-                after.insert(request, report);
+                let before = before.get(&request);
+                keep_undecided(after.entry(request).or_default(), before, &waits);
             }
             let is_same = |(request, report): (&CheckRequest, &RequestReport)| {
                 before.get(request).is_some_and(|before| before.is_like(report))
@@ -57,6 +57,18 @@ pub(super) fn publish(
         context.metrics.set_waiting(namespace, waiting, &waiting_since(reports));
     }
     to_reconcile.into_iter().for_each(|pod| context.to_reconcile.push(pod));
+}
+
+/// Replaces in `after` the results of the rule sets in `waits`, which are not decided about, by those in `before`, or
+/// those in `waits` if there are none.
+fn keep_undecided(after: &mut RequestReport, before: Option<&RequestReport>, waits: &RequestReport) {
+    for set in waits.refusals.keys() {
+        let from = before.filter(|before| before.refusals.contains_key(set)).unwrap_or(waits);
+        let fingerprints = from.fingerprints.iter().filter(|fingerprint| fingerprint.set == *set);
+        after.fingerprints.retain(|fingerprint| fingerprint.set != *set);
+        after.fingerprints.extend(fingerprints.cloned());
+        after.refusals.insert(set.clone(), from.refusals[set].clone());
+    }
 }
 
 /// Returns the check requests of a pod that need room in budgets that are not decided about, each with the refusals by

@@ -91,6 +91,58 @@ async fn a_creation_that_was_overtaken_hides_no_delete_that_was_refused() {
     assert!(context.failed(SET, &error) > Duration::from_secs(1), "nothing was overtaken");
 }
 
+/// The ended pod is deleted soon, and the creation that was refused hides nothing of that.
+#[tokio::test]
+async fn a_delete_of_an_ended_pod_that_was_overtaken_is_repeated_soon() {
+    let server = ApiServer::default();
+    let context = server.context(Progress::default());
+    let with_claims = |replicas: u32| {
+        let claim = json!({"metadata": {"name": "data"}, "spec": {}});
+        Arc::new(set(json!({"replicas": replicas, "volumeClaimTemplates": [claim]})))
+    };
+    reconcile(with_claims(1), Arc::clone(&context)).await.unwrap();
+    let mut ended = json!({"metadata": context.pods.of(SET)[0].metadata, "status": {"phase": "Failed"}});
+    ended["metadata"]["resourceVersion"] = json!("1000");
+    context.pods.deliver(serde_json::from_value(ended).unwrap());
+    server.refuse_with(409, Method::DELETE, "pods", "the object has been modified");
+    server.also_refuse(403, Method::POST, "pods", "it is not allowed");
+    context.remember(SET, |memory| memory.failures = 20);
+    let error = reconcile(with_claims(2), Arc::clone(&context)).await.unwrap_err();
+    assert_eq!((server.created("pods").len(), server.deleted("pods")), (2, 1), "both were tried");
+    assert_eq!(error.code(), Some(403), "{error}");
+    assert!(context.failed(SET, &error) < Duration::from_secs(1));
+}
+
+/// Returns the error of a pod for which the API server answers with this code.
+fn failure(code: u16) -> SetError {
+    let status = json!({"status": "Failure", "code": code, "message": "", "reason": ""});
+    let source = Box::new(kube::Error::Api(serde_json::from_value(status).unwrap()));
+    SetError::Api { what: "write pod", object: "test/web-a".to_owned(), source }
+}
+
+/// It is not asked more often because another writer was faster.
+#[tokio::test]
+async fn a_server_that_does_not_serve_gets_its_delay_although_a_step_was_overtaken() {
+    let context = ApiServer::default().context(Progress::default());
+    let timed_out =
+        SetError::TimedOut { what: "write pod", object: "test/web-a".to_owned(), after: Duration::ZERO };
+    for error in [failure(503), failure(429), timed_out] {
+        context.remember(SET, |memory| (memory.failures, memory.overtaken) = (20, true));
+        assert!(context.failed(SET, &error) > Duration::from_secs(1), "{error}");
+    }
+}
+
+/// They are repeated soon for the step that was overtaken, and the next failure is the first of its kind.
+#[tokio::test]
+async fn refusals_beside_a_step_that_was_overtaken_do_not_count() {
+    let context = ApiServer::default().context(Progress::default());
+    for _ in 0..10 {
+        context.remember(SET, |memory| memory.overtaken = true);
+        assert!(context.failed(SET, &failure(403)) < Duration::from_secs(1));
+    }
+    assert!(context.failed(SET, &failure(503)) < Duration::from_secs(1));
+}
+
 /// An API server without `pods/resize` answers that the path does not exist.
 #[tokio::test]
 async fn a_path_that_does_not_exist_is_a_problem() {
