@@ -7,7 +7,7 @@ use futures::Stream;
 use kube::Client;
 use kube::runtime::reflector::{ObjectRef, Store};
 use parking_lot::Mutex;
-use podward_core::hooks::{Hook, HookAnswer, HookAnswers, HookQuestion, HookSet};
+use podward_core::hooks::{Hook, HookAnswer, HookAnswers, HookPhase, HookQuestion, HookSet};
 use podward_kube_util::{CachedPod, work_queue};
 use podward_runtime::address_policy::GuardedDialer;
 use tokio_util::sync::CancellationToken;
@@ -53,17 +53,15 @@ impl HookCalls {
         self.state.tasks.wait().await;
     }
 
-    /// Returns the hooks that are responsible for `pod`, sorted by name, if the pod has opted in. `None` while the
-    /// hooks or the pod's namespace are not known: then no finalizer may be released and no pod may become available.
-    /// The stream returns the pod when they are known.
-    pub fn hooks_for(&self, pod: &CachedPod) -> Option<Vec<Arc<Hook>>> {
-        self.state.directory.read().hooks_for(pod)
-    }
-
-    /// Returns all hooks, including the invalid ones: a hook that is not in the set has been deleted. Empty while the
-    /// hooks are not known; [`HookCalls::hooks_for`] then returns `None`.
-    pub fn known(&self) -> Arc<HookSet> {
-        self.state.directory.read().hooks().cloned().unwrap_or_default()
+    /// Returns the hooks that are responsible for `pod`, sorted by name, if the pod has opted in, and all hooks,
+    /// including the invalid ones: a hook that is not in the set has been deleted. `None` while the hooks or the pod's
+    /// namespace are not known: then no finalizer may be released and no pod may become available. The stream returns
+    /// the pod when they are known.
+    ///
+    /// Both are read under one lock: after the end of leadership the hooks are not known, which is not a deletion.
+    pub fn hooks_for(&self, pod: &CachedPod) -> Option<(Vec<Arc<Hook>>, Arc<HookSet>)> {
+        let directory = self.state.directory.read();
+        Some((directory.hooks_for(pod)?, directory.hooks()?.clone()))
     }
 
     /// Returns the answers about the pod with this UID.
@@ -121,6 +119,10 @@ pub struct PodAnswers {
 impl HookAnswers for PodAnswers {
     fn answer(&self, question: &HookQuestion) -> Option<HookAnswer> {
         self.table.lock().answer(&self.uid, question)
+    }
+
+    fn is_asked(&self, hook: &str, phase: HookPhase) -> bool {
+        self.table.lock().is_asked(&self.uid, hook, phase)
     }
 }
 

@@ -68,7 +68,7 @@ impl Deciders {
         now: Timestamp,
     ) -> Option<Observation<'a>> {
         let rules = self.rules.checks(pod);
-        let hooks = self.hooks.hooks_for(pod)?;
+        let (hooks, known) = self.hooks.hooks_for(pod)?;
         Some(Observation {
             pod,
             stored: pod.view(),
@@ -77,7 +77,7 @@ impl Deciders {
             deletion,
             rules,
             hooks,
-            known: self.hooks.known(),
+            known,
             answers: Box::new(self.hooks.answers(pod.uid())),
             max_busy: self.max_busy,
             dead_services: Vec::new(),

@@ -32,7 +32,7 @@ pub struct HookQuestion {
     /// The operations of the question, id and type, by id.
     pub operations: Vec<(String, String)>,
     /// The time of the first request, read from the pod so that it survives restarts. With hook, phase and pod UID it
-    /// identifies the question.
+    /// identifies the question; in a check the operations do too.
     pub since: UnixNanos,
     /// The time at which the deadline policy applies.
     pub deadline: UnixNanos,
@@ -42,6 +42,12 @@ pub struct HookQuestion {
 pub trait HookAnswers {
     /// Returns the answer to `question`, or `None` when it has not been asked.
     fn answer(&self, question: &HookQuestion) -> Option<HookAnswer>;
+
+    /// Returns whether a question to `hook` in `phase` is open, or answered without an effect yet, so that the hook may
+    /// have acted. False when this is not known.
+    fn is_asked(&self, _hook: &str, _phase: HookPhase) -> bool {
+        false
+    }
 }
 
 /// No answers.

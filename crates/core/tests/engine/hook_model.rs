@@ -61,6 +61,10 @@ impl HookAnswers for Board {
     fn answer(&self, question: &HookQuestion) -> Option<HookAnswer> {
         self.0.get(&key(question)).cloned()
     }
+
+    fn is_asked(&self, hook: &str, phase: HookPhase) -> bool {
+        self.0.keys().any(|(name, of, _)| name == hook && *of == phase)
+    }
 }
 
 #[derive(Default)]

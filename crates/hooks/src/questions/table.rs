@@ -135,6 +135,14 @@ impl QuestionTable {
         }
     }
 
+    /// Returns true if `hook` is asked about the pod in `phase`, or its answer has had no effect yet.
+    pub(crate) fn is_asked(&self, uid: &str, hook: &str, phase: HookPhase) -> bool {
+        let asked = self.pods.get(uid).into_iter().flat_map(|asked| &asked.questions);
+        asked
+            .filter_map(|id| self.questions.get(id))
+            .any(|entry| entry.question.hook == hook && entry.question.phase == phase)
+    }
+
     /// Returns the answer to report. If the hook is unreachable, that is the message.
     fn visible(&self, entry: &QuestionEntry) -> HookAnswer {
         match &entry.answer {
@@ -297,9 +305,15 @@ impl QuestionTable {
     }
 }
 
-/// Compares hook, phase and time, which identify a question of a pod.
-fn is_same(one: &HookQuestion, other: &HookQuestion) -> bool {
-    one.since == other.since && one.phase == other.phase && one.hook == other.hook
+/// Returns true if the answer to `asked` answers `question`: hook, phase and time identify a question of a pod. In a check
+/// the types of its operations do too: they may change while the time stays.
+fn is_same(asked: &HookQuestion, question: &HookQuestion) -> bool {
+    let is_check = matches!(question.phase, HookPhase::PreCheck | HookPhase::PostCheck);
+    let covers = || question.operations.iter().all(|operation| asked.operations.contains(operation));
+    asked.since == question.since
+        && asked.phase == question.phase
+        && asked.hook == question.hook
+        && (!is_check || covers())
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ impl HookRound<'_> {
     /// unregistered hooks.
     pub(crate) fn release(&mut self) {
         self.hold_for_former_hooks();
+        self.hold_for_adding_hooks();
         let known: &HookSet = self.consumers.known;
         for finalizer in self.hook_finalizers() {
             let Some(hook) = known.owner_of(&finalizer) else {
@@ -66,6 +67,20 @@ impl HookRound<'_> {
         let (former, named): (Vec<String>, _) = self.named.iter().cloned().partition(is_former);
         self.named = named;
         former.iter().for_each(|name| self.draft.add(name));
+    }
+
+    /// Adds the finalizers of hooks that may be adding a pod to traffic that has finished, so that they are asked to
+    /// forget it.
+    fn hold_for_adding_hooks(&mut self) {
+        if self.pod.terminating || !self.pod.facts.finished {
+            return;
+        }
+        let (known, answers) = (self.consumers.known, self.consumers.answers);
+        for hook in known.iter().filter(|hook| hook.takes_part_in(HookPhase::Release)) {
+            if answers.is_asked(&hook.name, HookPhase::Complete) {
+                self.draft.add(&hook.name);
+            }
+        }
     }
 
     /// Reports unregistered hooks that were expected to add the pod to traffic.

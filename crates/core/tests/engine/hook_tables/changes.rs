@@ -169,3 +169,25 @@ fn a_finished_pod_is_released() {
     assert!(model.pod.protocol_labels().is_empty(), "nobody adds the pod again: {:?}", model.pod);
     assert!(model.reported().contains("the pod has finished"), "{}", model.reported());
 }
+
+/// The hook was asked to add the pod, and may have done so although its answer is not known.
+#[test]
+fn a_pod_that_finishes_while_a_hook_adds_it_is_released() {
+    let silent = with("silent", &[HookPhase::Prepare, HookPhase::Complete]);
+    let mut model = created([hook("mesh"), silent]);
+    model.containers(true);
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete), ("silent", HookPhase::Complete)]);
+    model.containers(false);
+    model.pod.finished = true;
+    assert_eq!(model.work(), 1, "the finalizer and the time of the question");
+    assert_eq!(model.asked(), [("mesh", HookPhase::Release)]);
+    assert!(model.is_held_by("mesh") && !model.is_held_by("silent"));
+    let since = model.question("mesh").since;
+    model.restart();
+    assert_eq!(model.work(), 0);
+    assert_eq!((model.asked(), model.question("mesh").since), (vec![("mesh", HookPhase::Release)], since));
+    assert_eq!(model.answers("mesh"), 1);
+    assert!(!model.is_held_by("mesh") && model.asked().is_empty(), "{:?}", model.pod);
+    assert_eq!(model.pod.asked, None);
+}

@@ -257,4 +257,11 @@ impl HookAnswers for AnswersAbout<'_> {
         let found = faulty.into_iter().find(earlier).or(same);
         found.map(|(_, answer)| answer.clone())
     }
+
+    fn is_asked(&self, hook: &str, phase: HookPhase) -> bool {
+        let own = self.known.by_pod.get(self.uid).into_iter().flatten();
+        // The answers DONE are kept after their questions are closed.
+        own.filter(|(_, answer)| !matches!(answer, HookAnswer::Done(_)))
+            .any(|(question, _)| question.hook == hook && question.phase == phase)
+    }
 }

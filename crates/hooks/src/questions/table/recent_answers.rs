@@ -4,8 +4,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use podward_core::UnixNanos;
 use podward_core::hooks::{Evidence, HookPhase, HookQuestion};
+
+use super::is_same;
 
 /// How long an answer is kept. If the write that it led to is rejected (another writer was faster), the question is
 /// opened again, and the hook need not be called again.
@@ -25,23 +26,15 @@ pub(super) struct RecentAnswers {
 
 #[derive(Debug)]
 struct KeptAnswer {
-    phase: HookPhase,
-    since: UnixNanos,
+    question: HookQuestion,
     evidence: Evidence,
     kept_since: Instant,
 }
 
-impl KeptAnswer {
-    fn is_to(&self, question: &HookQuestion) -> bool {
-        self.phase == question.phase && self.since == question.since
-    }
-}
-
 impl RecentAnswers {
     pub(super) fn put(&mut self, uid: String, question: HookQuestion, evidence: Evidence, now: Instant) {
-        let HookQuestion { hook, phase, since, .. } = question;
-        let key = (uid, hook);
-        let answer = KeptAnswer { phase, since, evidence, kept_since: now };
+        let key = (uid, question.hook.clone());
+        let answer = KeptAnswer { question, evidence, kept_since: now };
         self.answers.entry(key.clone()).or_default().push(answer);
         self.order.push_back((now, key));
         if self.order.len() > MAX_ANSWERS {
@@ -51,7 +44,10 @@ impl RecentAnswers {
 
     pub(super) fn get(&self, uid: &str, question: &HookQuestion) -> Option<Evidence> {
         let answers = self.answers.get(&key(uid, question))?;
-        answers.iter().find(|answer| answer.is_to(question)).map(|answer| answer.evidence.clone())
+        answers
+            .iter()
+            .find(|answer| is_same(&answer.question, question))
+            .map(|answer| answer.evidence.clone())
     }
 
     /// Removes the answer to `question`, which is asked now, and returns it. Also removes the answers that the question
@@ -59,10 +55,12 @@ impl RecentAnswers {
     /// not say any more whether it uses the pod.
     pub(super) fn take(&mut self, uid: &str, question: &HookQuestion) -> Option<Evidence> {
         let Entry::Occupied(mut answers) = self.answers.entry(key(uid, question)) else { return None };
-        let place = answers.get().iter().position(|answer| answer.is_to(question));
+        let place = answers.get().iter().position(|answer| is_same(&answer.question, question));
         let taken = place.map(|place| answers.get_mut().swap_remove(place).evidence);
         if changes_use(question.phase) {
-            answers.get_mut().retain(|other| other.phase == question.phase || !changes_use(other.phase));
+            answers
+                .get_mut()
+                .retain(|other| other.question.phase == question.phase || !changes_use(other.question.phase));
         }
         if answers.get().is_empty() {
             answers.remove();

@@ -1,4 +1,5 @@
 mod attaching;
+mod operation_types;
 
 use std::time::Duration;
 
@@ -144,6 +145,11 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
     );
     fixture.ask("u", &[question("lb", 1)]);
     assert!(fixture.call("lb").is_none(), "it is answered");
+    let is_asked = |fixture: &Fixture, uid, phase| fixture.table.is_asked(uid, "lb", phase);
+    assert!(is_asked(&fixture, "u", HookPhase::Prepare), "the answer has had no effect");
+    assert!(!is_asked(&fixture, "u", HookPhase::Complete) && !is_asked(&fixture, "v", HookPhase::Prepare));
+    fixture.ask("u", &[]);
+    assert!(!is_asked(&fixture, "u", HookPhase::Prepare));
 }
 
 #[test]
