@@ -41,6 +41,8 @@ pub(crate) struct KruiseWorkload {
 pub(crate) struct KruisePod {
     pub(crate) state: KruiseState,
     pub(crate) workload: KruiseWorkload,
+    /// True if the pod is being deleted. Its state may be any, because others delete pods too.
+    pub(crate) terminating: bool,
     /// All finalizers of the pod, in their order.
     finalizers: Vec<String>,
 }
@@ -74,15 +76,6 @@ impl KruiseState {
             _ => return None,
         })
     }
-
-    /// Returns the question that the state asks. `None` if the controller waits for nobody.
-    pub(crate) fn question(self) -> Option<HookPhase> {
-        match self {
-            Self::PreparingNormal | Self::Normal | Self::Updated => Some(HookPhase::Complete),
-            Self::PreparingUpdate | Self::PreparingDelete => Some(HookPhase::Prepare),
-            Self::Updating => None,
-        }
-    }
 }
 
 impl KruisePod {
@@ -99,12 +92,26 @@ impl KruisePod {
                 kind: owner.kind.clone(),
                 name: owner.name.clone(),
             },
+            terminating: metadata.deletion_timestamp.is_some(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
         })
     }
 
-    /// Returns the operations of the JSON Patch that answers the question of the state, for the pod with this UID and these
-    /// labels. It is empty if the markers are as they should be.
+    /// Returns the question that is to be answered. `None` if nobody waits for the answer.
+    pub(crate) fn question(&self) -> Option<HookPhase> {
+        match self.state {
+            _ if self.terminating => Some(HookPhase::Release),
+            KruiseState::PreparingNormal | KruiseState::Normal | KruiseState::Updated => {
+                Some(HookPhase::Complete)
+            }
+            KruiseState::PreparingUpdate | KruiseState::PreparingDelete => Some(HookPhase::Prepare),
+            KruiseState::Updating => None,
+        }
+    }
+
+    /// Returns the operations of the JSON Patch that answers the question, for the pod with this UID and these labels.
+    /// It is empty if the markers are as they should be. A terminating pod loses the finalizers only: nobody waits for
+    /// its labels.
     ///
     /// # Errors
     /// Fails with a text for people if a marker is reserved.
@@ -114,18 +121,21 @@ impl KruisePod {
         uid: &str,
         labels: &BTreeMap<String, String>,
     ) -> Result<Vec<PatchOperation>, String> {
+        let all = [&lifecycle.pre_normal, &lifecycle.in_place_update, &lifecycle.pre_delete];
+        let all = all.into_iter().flatten();
         let (markers, present) = match self.state {
+            _ if self.terminating => (all.collect(), false),
             KruiseState::PreparingNormal | KruiseState::Normal | KruiseState::Updated => {
-                let all = [&lifecycle.pre_normal, &lifecycle.in_place_update, &lifecycle.pre_delete];
-                (all.into_iter().flatten().collect(), true)
+                (all.collect(), true)
             }
             KruiseState::PreparingUpdate => (lifecycle.in_place_update.iter().collect(), false),
             KruiseState::PreparingDelete => (lifecycle.pre_delete.iter().collect(), false),
             KruiseState::Updating => (Vec::new(), false),
         };
         let markers: Vec<&Markers> = markers;
+        let with_labels = markers.iter().filter(|_| !self.terminating);
         let named_labels: BTreeMap<&String, &String> =
-            markers.iter().flat_map(|markers| markers.labels_handler.iter().flatten()).collect();
+            with_labels.flat_map(|markers| markers.labels_handler.iter().flatten()).collect();
         let named_finalizers: BTreeSet<&String> =
             markers.iter().flat_map(|markers| markers.finalizers_handler.iter().flatten()).collect();
         for name in named_labels.keys().chain(&named_finalizers) {
@@ -248,6 +258,25 @@ mod tests {
         );
         // The controller waits for nobody.
         assert_eq!(after("Updating", all.0.clone(), all.1.clone()), all);
+    }
+
+    #[test]
+    fn a_pod_that_others_delete_loses_the_finalizers_and_keeps_its_labels() {
+        let metadata: ObjectMeta = serde_json::from_value(json!({
+            "namespace": "shop", "deletionTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {STATE: "Normal", "online": "true"}, "finalizers": ["x", "example.com/registry"],
+            "ownerReferences": [{
+                "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "w",
+                "controller": true,
+            }],
+        }))
+        .unwrap();
+        let (pod, labels) = (KruisePod::of(&metadata).unwrap(), metadata.labels.clone().unwrap());
+        let operations = pod.answer(&lifecycle(), "u1", &labels).unwrap();
+        let mut document = json!({"metadata": {"uid": "u1", "labels": labels, "finalizers": pod.finalizers}});
+        json_patch::patch(&mut document, &operations).unwrap();
+        assert_eq!(document["metadata"]["finalizers"], json!(["x"]));
+        assert_eq!(document["metadata"]["labels"], json!(labels));
     }
 
     #[test]

@@ -111,9 +111,10 @@ async fn openkruise(fixture: Arc<Fixture>) -> Result<()> {
     fixture.feed().until("web-x", "it has all markers again", with_all).await?;
     ensure!(of_pod().await? == Some(true), "the pod is marked, and the registry shows {:?}", of_pod().await?);
 
-    set_state(&fixture, "PreparingDelete").await?;
-    fixture.feed().until("web-x", "it may be deleted", |pod| !has_finalizer(pod)).await?;
+    // Somebody else deletes it: its state stays Normal.
     fixture.api().delete("web-x", &DeleteParams::default().grace_period(0)).await?;
+    fixture.feed().until_pods("it is gone", |pods| pods.is_empty()).await?;
+    ensure!(of_pod().await?.is_none(), "the pod is gone, and the registry shows {:?}", of_pod().await?);
     bound.end().await
 }
 

@@ -8,7 +8,7 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use podward_core::hooks::HookPhase;
+use podward_core::hooks::{EvidenceLevel, HookPhase};
 use podward_runtime::retry::{ApiCallError, api_call};
 
 use super::super::calls::{Answer, answer};
@@ -41,11 +41,16 @@ impl BindingTask {
         for (uid, tracked) in &mut self.tracked {
             let pod = Arc::clone(&tracked.pod);
             let Some(kruise) = &pod.kruise else { continue };
-            let (Some(phase), Some(lifecycle)) =
-                (kruise.state.question(), self.shared.index.lifecycle(&kruise.workload))
-            else {
+            let known = self.kruise.hooks.get(uid);
+            // The workload of a terminating pod may be gone, or another one may have its name.
+            let kept = known.filter(|_| kruise.terminating).map(Arc::clone);
+            let Some(lifecycle) = kept.or_else(|| self.shared.index.lifecycle(&kruise.workload)) else {
                 continue;
             };
+            if !known.is_some_and(|known| Arc::ptr_eq(known, &lifecycle)) {
+                self.kruise.hooks.insert(uid.clone(), Arc::clone(&lifecycle));
+            }
+            let Some(phase) = kruise.question() else { continue };
             let is_written = self.kruise.written.get(uid).is_some_and(|known| Arc::ptr_eq(known, &pod));
             if is_written || binding.deleting {
                 continue;
@@ -68,13 +73,23 @@ impl BindingTask {
                     continue;
                 }
             };
-            match answer(phase, tracked, access, waits, binding, now) {
+            let has_none = tracked.service.is_err() && tracked.moved.is_none();
+            let found = match phase {
+                // A pod that ends without an address gets none any more.
+                HookPhase::Release if has_none => Answer::Done {
+                    level: EvidenceLevel::Assumed,
+                    detail: "no instance of the pod is known".to_owned(),
+                },
+                _ => answer(phase, tracked, access, waits, binding, now),
+            };
+            match found {
                 Answer::Done { detail, .. } => marked.push(Marked { pod, phase, operations, detail }),
                 Answer::Pending { wake, .. } => due.extend(wake),
             }
         }
         self.kruise.due = due.into_iter().min();
         self.kruise.written.retain(|uid, _| self.tracked.contains_key(uid));
+        self.kruise.hooks.retain(|uid, _| self.tracked.contains_key(uid));
         self.kruise.refused.retain(|uid, _| self.tracked.contains_key(uid));
         let pods: Api<Pod> = Api::namespaced(self.shared.client.clone(), &self.key.namespace);
         let writes: Vec<_> = marked.into_iter().map(|marked| write(&self.fence, &pods, marked)).collect();

@@ -3,6 +3,7 @@
 mod ending;
 mod fenced;
 mod guard;
+mod kruise;
 mod memory;
 mod moved;
 mod steer;
