@@ -12,11 +12,12 @@ pub(crate) const GUARD: &str = "podward-uninstall-guard";
 pub(crate) const ROLLBACK_GUARD: &str = "podward-rollback-guard";
 
 /// The rights that are used in ways that the log does not show, or not within a test's time.
-const OTHERWISE: [(&str, &str, &str); 2] = [
+const OTHERWISE: [(&str, &str, &str); 3] = [
     // If a Deployment is not scaled down at the first look.
     (GUARD, "watch", "apps/deployments"),
-    // To read a pod again that another writer has changed meanwhile.
+    // To read a pod or a DiscoveryBinding again that another writer has changed meanwhile.
     (GUARD, "get", "pods"),
+    (GUARD, "get", "podward.io/discoverybindings"),
 ];
 
 /// The rights that a job does not get on purpose: the doctor skips what it cannot check without them.

@@ -23,6 +23,7 @@ use crate::traffic;
 pub use crate::pod_view::{is_ready, is_scheduled};
 pub use budgets::selects;
 pub use operation::{is_held, is_live};
+pub use scheduling::claim_names;
 
 /// Returns the causes why the pod of `snapshot` does not run, serve or end, the most probable one first. Empty for a pod
 /// that is in order.

@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub nodes: Arc<Vec<Node>>,
     /// The pods of some nodes, for a pod that is not scheduled.
     pub pods_of_nodes: Arc<BTreeMap<String, Vec<Pod>>>,
-    /// The PersistentVolumeClaims of the namespace, for a pod that is not scheduled or not started.
+    /// The PersistentVolumeClaims that its volumes use, for a pod that is not scheduled.
     pub claims: Vec<PersistentVolumeClaim>,
     /// Their PersistentVolumes.
     pub volumes: Vec<PersistentVolume>,

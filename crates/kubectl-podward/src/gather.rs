@@ -10,7 +10,6 @@ use std::sync::Arc;
 use futures::future::join_all;
 use futures::join;
 use jiff::Timestamp;
-use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ContainerStatus, Event, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service,
@@ -22,7 +21,7 @@ use kube::api::{ListParams, LogParams};
 use kube::core::DeserializeGuard;
 use kube::{Api, Client, Resource, ResourceExt};
 use podward_api::{DiscoveryBinding, PodTransitionRule};
-use podward_diagnosis::pod::{is_live, is_ready, is_scheduled};
+use podward_diagnosis::pod::{claim_names, is_live, is_ready, is_scheduled};
 use podward_diagnosis::{PodEvents, Snapshot};
 use serde::de::DeserializeOwned;
 
@@ -158,24 +157,19 @@ impl ObjectReader<'_> {
         with_timeout(Api::<Lease>::namespaced(self.client.clone(), NODE_LEASES).get_opt(name)).await
     }
 
-    async fn list<T>(&self) -> anyhow::Result<Vec<T>>
-    where
-        T: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
-    {
-        let api: Api<T> = Api::namespaced(self.client.clone(), &self.namespace);
-        Ok(with_timeout(api.list(&ListParams::default())).await?.items)
-    }
-
     /// The claims of the pod, their volumes and the StorageClasses.
     async fn volumes(&self, snapshot: &mut Snapshot, unread: &mut Unread) {
-        let volumes = snapshot.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
-        if !volumes.iter().any(|it| it.persistent_volume_claim.is_some() || it.ephemeral.is_some()) {
+        let names = claim_names(&snapshot.pod);
+        if names.is_empty() {
             return;
         }
         let everything = ListParams::default();
-        let (claims, classes) =
-            join!(self.list::<PersistentVolumeClaim>(), all::<StorageClass>(self.client, &everything));
-        snapshot.claims = unread.take("PersistentVolumeClaims", claims.map(Some));
+        let api: Api<PersistentVolumeClaim> = Api::namespaced(self.client.clone(), &self.namespace);
+        let claims = join_all(names.iter().map(async |name| with_timeout(api.get_opt(name)).await));
+        let (claims, classes) = join!(claims, all::<StorageClass>(self.client, &everything));
+        for claim in claims {
+            snapshot.claims.extend(unread.take("PersistentVolumeClaims", claim.map(Some)));
+        }
         snapshot.classes = unread.take("StorageClasses", classes.map(Some));
         let names = snapshot.claims.iter().filter_map(|claim| claim.spec.as_ref()?.volume_name.clone());
         let api: Api<PersistentVolume> = Api::all(self.client.clone());
@@ -234,4 +228,53 @@ fn failed(pod: &Pod) -> Vec<(String, bool)> {
         }
     };
     all.filter_map(|container| Some((container.name.clone(), of(container)?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use hyper::StatusCode;
+    use podward_support::api_answers::{failure, json_answer};
+    use serde_json::json;
+
+    use super::*;
+    use crate::api_server;
+
+    const CLAIMS: &str = "/api/v1/namespaces/shop/persistentvolumeclaims";
+
+    #[tokio::test]
+    async fn of_the_volumes_of_a_namespace_only_those_of_the_pod_are_read() {
+        let read = Arc::new(Mutex::new(Vec::new()));
+        let reading = read.clone();
+        let claim =
+            |name: &str| json!({"metadata": {"name": name}, "spec": {"volumeName": format!("pv-{name}")}});
+        let client = api_server::client(move |request| {
+            let path = request.uri().path();
+            if let Some(name) = path.strip_prefix("/api/v1/persistentvolumes/") {
+                reading.lock().unwrap().push(name.to_owned());
+                return Some(json_answer(&json!({"metadata": {"name": name}})));
+            }
+            Some(match path.strip_prefix(CLAIMS) {
+                Some("") => {
+                    let items = ["a", "b", "data", "web-0-scratch"].map(claim);
+                    json_answer(&json!({"metadata": {}, "items": items}))
+                }
+                Some(name) => json_answer(&claim(name.trim_start_matches('/'))),
+                None => failure(StatusCode::NOT_FOUND, "NotFound"),
+            })
+        });
+        let volumes = json!([
+            {"name": "disk", "persistentVolumeClaim": {"claimName": "data"}},
+            {"name": "scratch", "ephemeral": {}},
+        ]);
+        let pod = json!({
+            "metadata": {"namespace": "shop", "name": "web-0"}, "spec": {"containers": [], "volumes": volumes},
+        });
+        let snapshot = Gatherer::new(&client).snapshot(serde_json::from_value(pod).unwrap()).await;
+        assert_eq!(*read.lock().unwrap(), ["pv-data", "pv-web-0-scratch"]);
+        let claims: Vec<String> = snapshot.claims.iter().map(ResourceExt::name_any).collect();
+        assert_eq!(claims, ["data", "web-0-scratch"]);
+        assert_eq!(snapshot.volumes.len(), 2);
+    }
 }

@@ -20,6 +20,7 @@ use crate::snapshot::Snapshot;
 
 use crate::pod_view::{condition, disruption};
 use crate::words::span;
+pub use claims::claim_names;
 use clauses::{Clause, SchedulerMessage};
 use unscheduled::Unscheduled;
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Node, PersistentVolume, PersistentVolumeClaim, Pod};
 
 use crate::cause::{Case, Cause};
 use crate::words::between;
@@ -15,18 +15,19 @@ const ZONES: [&str; 2] = ["topology.kubernetes.io/zone", "failure-domain.beta.ku
 /// The annotation of the StorageClass that claims without a class get.
 const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 
-impl Unscheduled<'_> {
-    /// The names of the claims that the pod's volumes use.
-    fn claim_names(&self) -> Vec<String> {
-        let pod = self.commands.name();
-        let volumes = self.snapshot.pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
-        let names = volumes.unwrap_or_default().iter().filter_map(|volume| {
-            let claim = volume.persistent_volume_claim.as_ref().map(|it| it.claim_name.clone());
-            claim.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{pod}-{}", volume.name)))
-        });
-        names.collect()
-    }
+/// Returns the names of the PersistentVolumeClaims that the volumes of a pod use.
+#[must_use]
+pub fn claim_names(pod: &Pod) -> Vec<String> {
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref());
+    let names = volumes.unwrap_or_default().iter().filter_map(|volume| {
+        let claim = volume.persistent_volume_claim.as_ref().map(|it| it.claim_name.clone());
+        claim.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{name}-{}", volume.name)))
+    });
+    names.collect()
+}
 
+impl Unscheduled<'_> {
     fn claim(&self, name: &str) -> Option<&PersistentVolumeClaim> {
         self.snapshot.claims.iter().find(|claim| claim.metadata.name.as_deref() == Some(name))
     }
@@ -42,7 +43,7 @@ impl Unscheduled<'_> {
             let next = format!("{}; create the claim", self.commands.kubectl("get pvc"));
             return Cause::new(Case::Claim, object(missing), what).next(next);
         }
-        let names = self.claim_names();
+        let names = claim_names(&self.snapshot.pod);
         let phase =
             |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
         let unbound = names.iter().find_map(|name| {
@@ -90,7 +91,7 @@ impl Unscheduled<'_> {
 
     /// A bound volume that can only be used on nodes that have no room, or do not exist.
     fn zones(&self, clause: &Clause<'_>) -> Cause {
-        for name in self.claim_names() {
+        for name in claim_names(&self.snapshot.pod) {
             let volume = self.claim(&name).and_then(|claim| claim.spec.as_ref()?.volume_name.clone());
             let volume = volume.and_then(|volume| {
                 self.snapshot.volumes.iter().find(|it| it.metadata.name.as_deref() == Some(volume.as_str()))
