@@ -14,7 +14,7 @@ use crate::verdict::PrepareProgress;
 const QUESTION_TTL: Duration = Duration::from_secs(600);
 /// How long a pod counts as draining after PRE_CHECK, unless PREPARE follows.
 const CHECKED_TTL: Duration = Duration::from_secs(60);
-/// How long a pod counts as draining after PREPARE, unless COMPLETE follows.
+/// How long a pod counts as draining after PREPARE, unless COMPLETE follows or the slices show the pod as ready again.
 const DRAINED_TTL: Duration = Duration::from_secs(3600);
 /// The maximum number of entries of each kind. The oldest entries are dropped to make room; their waits start again.
 const MAX_ENTRIES: usize = 20_000;
@@ -25,7 +25,16 @@ pub(crate) struct DrainTracker {
     questions: Mutex<HashMap<String, (PrepareProgress, UnixNanos)>>,
     /// When PRE_CHECK questions were first asked, as this process knows, by question ID.
     checks: Mutex<HashMap<String, (UnixNanos, UnixNanos)>>,
-    draining: Mutex<HashMap<Arc<str>, UnixNanos>>,
+    draining: Mutex<HashMap<Arc<str>, Draining>>,
+}
+
+/// How long a pod counts as draining.
+#[derive(Clone, Copy, Debug)]
+struct Draining {
+    /// Until then it counts whatever the slices show.
+    checked_until: UnixNanos,
+    /// Until then it counts unless the slices show it as ready.
+    drained_until: UnixNanos,
 }
 
 impl DrainTracker {
@@ -66,12 +75,12 @@ impl DrainTracker {
 
     /// Records that an operation on the pod may start: the pod may be drained soon.
     pub(crate) fn mark_checked(&self, uid: &Arc<str>, now: UnixNanos) {
-        self.mark(uid, now, CHECKED_TTL);
+        self.mark(uid, now, |draining| draining.checked_until = after(now, CHECKED_TTL));
     }
 
     /// Records that the pod is drained.
     pub(crate) fn mark_drained(&self, uid: &Arc<str>, now: UnixNanos) {
-        self.mark(uid, now, DRAINED_TTL);
+        self.mark(uid, now, |draining| draining.drained_until = after(now, DRAINED_TTL));
     }
 
     /// Records that the pod is being added to traffic again.
@@ -79,18 +88,20 @@ impl DrainTracker {
         self.draining.lock().remove(uid);
     }
 
-    /// Returns true if the pod is drained, or may be drained soon.
-    pub(crate) fn is_draining(&self, uid: &Arc<str>, now: UnixNanos) -> bool {
-        self.draining.lock().get(uid).is_some_and(|until| *until > now)
+    /// Returns true if the pod is drained, or may be drained soon. `is_ready` says whether the slices show it as ready:
+    /// then it has been added to traffic again, perhaps by another replica of this process.
+    pub(crate) fn is_draining(&self, uid: &Arc<str>, is_ready: bool, now: UnixNanos) -> bool {
+        self.draining.lock().get(uid).is_some_and(|draining| {
+            draining.checked_until > now || (!is_ready && draining.drained_until > now)
+        })
     }
 
-    fn mark(&self, uid: &Arc<str>, now: UnixNanos, time: Duration) {
+    fn mark(&self, uid: &Arc<str>, now: UnixNanos, set: impl FnOnce(&mut Draining)) {
         let mut draining = self.draining.lock();
         if !draining.contains_key(uid) {
-            make_room(&mut draining, now, |until| *until);
+            make_room(&mut draining, now, |draining| draining.checked_until.max(draining.drained_until));
         }
-        let until = draining.entry(Arc::clone(uid)).or_insert(now);
-        *until = after(now, time).max(*until);
+        set(draining.entry(Arc::clone(uid)).or_insert(Draining { checked_until: now, drained_until: now }));
     }
 }
 
@@ -150,11 +161,11 @@ mod tests {
         let (tracker, uid): (_, Arc<str>) = (DrainTracker::default(), "u".into());
         let at = |seconds: i64| UnixNanos(seconds * 1_000_000_000);
         tracker.mark_checked(&uid, at(0));
-        assert!(tracker.is_draining(&uid, at(59)) && !tracker.is_draining(&uid, at(61)));
+        assert!(tracker.is_draining(&uid, true, at(59)) && !tracker.is_draining(&uid, true, at(61)));
         tracker.mark_drained(&uid, at(30));
         tracker.mark_checked(&uid, at(31));
-        assert!(tracker.is_draining(&uid, at(3000)), "the longer time counts");
+        assert!(tracker.is_draining(&uid, false, at(3000)), "the longer time counts");
         tracker.mark_added(&uid);
-        assert!(!tracker.is_draining(&uid, at(31)));
+        assert!(!tracker.is_draining(&uid, false, at(31)));
     }
 }

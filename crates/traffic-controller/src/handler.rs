@@ -238,8 +238,8 @@ impl TrafficHandler {
         endpoints: &PodEndpoints,
         now: UnixNanos,
     ) -> Vec<RemainingEndpoints> {
-        let is_draining = |owner: &EndpointOwner| match owner {
-            EndpointOwner::Pod(_, uid) => self.drain_tracker.is_draining(uid, now),
+        let is_draining = |owner: &EndpointOwner, is_ready| match owner {
+            EndpointOwner::Pod(_, uid) => self.drain_tracker.is_draining(uid, is_ready, now),
             EndpointOwner::Address(..) => false,
         };
         let index = self.shared.index.lock();

@@ -101,9 +101,14 @@ impl NodeAgents {
             ports,
         });
         request.set_timeout(timeout + RESPONSE_TIME);
-        let answer = NodeAgentClient::with_interceptor(channel, self.token.clone())
-            .await_quiet(request)
+        let mut client = NodeAgentClient::with_interceptor(channel, self.token.clone());
+        // The timeout of the request begins when there is a connection.
+        let limit = timeout + RESPONSE_TIME;
+        let answer = tokio::time::timeout(limit, client.await_quiet(request))
             .await
+            .map_err(|_| {
+                format!("the node-agent of {} did not answer within {} s", pod.node, limit.as_secs_f64())
+            })?
             .map_err(|status| self.explain(&status, pod))?
             .into_inner();
         if answer.has_other_protocols {
@@ -130,10 +135,14 @@ impl NodeAgents {
         let channel = self.channel(address).map_err(|why| fail(why, false))?;
         let mut request = Request::new(ReadKubeProxyRequest { page: page.into() });
         request.set_timeout(PROXY_TIMEOUT);
-        let answer = NodeAgentClient::with_interceptor(channel, self.token.clone())
-            .max_decoding_message_size(MAX_PAGE_BYTES)
-            .read_kube_proxy(request)
+        let mut client = NodeAgentClient::with_interceptor(channel, self.token.clone())
+            .max_decoding_message_size(MAX_PAGE_BYTES);
+        let answer = tokio::time::timeout(PROXY_TIMEOUT, client.read_kube_proxy(request))
             .await
+            .map_err(|_| {
+                let seconds = PROXY_TIMEOUT.as_secs();
+                fail(format!("the node-agent at {address} did not answer within {seconds} s"), false)
+            })?
             .map_err(|status| {
                 let why =
                     format!("the node-agent at {address} returns {:?}: {}", status.code(), status.message());
@@ -194,7 +203,12 @@ fn sent_ports(ports: &BTreeSet<u16>) -> Result<Vec<u32>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Instant;
+
     use super::*;
+    use crate::clock::Clock;
+    use crate::index::IndexedNode;
 
     #[test]
     fn a_node_agent_accepts_the_most_ports_that_are_sent() {
@@ -205,5 +219,58 @@ mod tests {
         assert!(sent.len() * 3 + 200 < 4 << 10, "MAX_MESSAGE_BYTES of the node-agent");
         let why = sent_ports(&ports(MAX_PORTS + 1)).unwrap_err();
         assert!(why.contains("more than 500 ports"), "{why}");
+    }
+
+    /// A certificate of an authority. Nothing is signed by it.
+    const AUTHORITY: &str = "\
+-----BEGIN CERTIFICATE-----
+MIIBcjCCARegAwIBAgIUSyTsD7+odViapnAgAYq1WAdUqxcwCgYIKoZIzj0EAwIw
+DTELMAkGA1UEAwwCY2EwIBcNMjYxMTI5MTkyMzM3WhgPMjEyNjExMDUxOTIzMzda
+MA0xCzAJBgNVBAMMAmNhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEKEC+NABk
+5MRutrG9KEx9doHlqRlBhVm21w2MdDkrIJ28uwTffPf6oSD+6CugA1CurUpUdMIC
+MwNRetM5jGU8kaNTMFEwHQYDVR0OBBYEFFLnehYr7DsUzQ21FcPM8Up2q1cbMB8G
+A1UdIwQYMBaAFFLnehYr7DsUzQ21FcPM8Up2q1cbMA8GA1UdEwEB/wQFMAMBAf8w
+CgYIKoZIzj0EAwIDSQAwRgIhAKdAe+cJhNSRbiolY5BdO2zNISLG0aBIodLE9wXT
+E9YwAiEA2lJeOFAS2qPgO7s/6aYnlZWqJt5AOewo0NiT1VY1y0o=
+-----END CERTIFICATE-----
+";
+
+    /// All calls to a node share one channel, which makes one connection at a time.
+    #[tokio::test]
+    async fn a_node_agent_that_hangs_delays_no_pod_for_longer_than_one_call() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("https://{NODE_IP}:{}", listener.local_addr().unwrap().port());
+        let token = std::env::temp_dir().join(format!("podward-node-agent-token-{}", std::process::id()));
+        std::fs::write(&token, "token").unwrap();
+        let args = NodeAgentArgs {
+            node_agent_url: Some(url.clone()),
+            node_agent_name: "node-agent".to_owned(),
+            node_agent_ca: None,
+            node_agent_token_file: token.clone(),
+        };
+        let shared = Arc::new(SharedIndex::new(Clock::start()));
+        let address = "127.0.0.1".parse().ok();
+        shared.index.lock().put_node(&"n1".into(), IndexedNode { address, not_ready_since: None });
+        let authorities = AuthoritySource::Pem(AUTHORITY.to_owned());
+        let agents = NodeAgents::new(url, &args, authorities, shared);
+        let pod = TargetPod {
+            namespace: "shop".into(),
+            name: "a".to_owned(),
+            uid: "a".into(),
+            addresses: vec!["10.0.0.9".parse().unwrap()],
+            ports: vec![],
+            labels: BTreeMap::new(),
+            node: "n1".to_owned(),
+            never_ready: false,
+        };
+        let start = Instant::now();
+        let read = || agents.read(&pod, Duration::from_secs(2), Duration::from_secs(2));
+        for count in <[InFlightCount; 5]>::from(tokio::join!(read(), read(), read(), read(), read())) {
+            let InFlightCount::ConnectionsFailed(why) = &count else { panic!("{count:?}") };
+            assert!(why.contains("did not answer"), "{why}");
+        }
+        // A call and the pause after it.
+        assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
+        std::fs::remove_file(token).unwrap();
     }
 }

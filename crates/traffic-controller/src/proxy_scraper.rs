@@ -34,7 +34,8 @@ const NEW_NODES_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_READING: Duration = Duration::from_secs(1);
 /// The maximum number of concurrent reads.
 const MAX_CONCURRENT_READS: usize = 32;
-/// The same for nodes that are not Ready, most of which end with a timeout. They do not delay the others.
+/// The same for nodes that are not Ready and for kube-proxies that could never be read. Most of these reads end with a
+/// timeout. They do not delay the others.
 const MAX_CONCURRENT_READS_OF_LOST_NODES: usize = 8;
 
 /// The state of each node's kube-proxy, and the client that reads it.
@@ -175,16 +176,16 @@ impl ProxyScraper {
     async fn read_while_needed(self: Arc<Self>, node: Arc<str>) {
         let mut paired = PairedRead::Initial;
         loop {
-            let (address, is_ready) = {
+            let (address, is_lost) = {
                 let mut entries = self.nodes.lock();
                 let Some(entry) = entries.get_mut(&node) else { return };
                 if entry.read_until < self.shared.clock.now() {
                     entry.is_read = false;
                     return;
                 }
-                (entry.address, entry.is_ready)
+                (entry.address, !entry.is_ready || entry.proxy.is_unreadable())
             };
-            let read = match self.read(&node, address, is_ready).await {
+            let read = match self.read(&node, address, is_lost).await {
                 Ok(reading) if !self.knows_settings(&node, &reading) => {
                     self.read_settings(&node, address).await.map(|settings| (reading, Some(settings)))
                 }
@@ -222,10 +223,10 @@ impl ProxyScraper {
         &self,
         node: &Arc<str>,
         address: Option<IpAddr>,
-        is_ready: bool,
+        is_lost: bool,
     ) -> Result<ProxyReading, ReadFailure> {
         // The semaphores are never closed.
-        let _permit = if is_ready { &self.permits } else { &self.lost_permits }.acquire().await;
+        let _permit = if is_lost { &self.lost_permits } else { &self.permits }.acquire().await;
         let asked = self.shared.clock.now();
         let page = self.pages.read(node, address, KubeProxyPage::Metrics).await?;
         let reading = match page.is_success {
@@ -262,7 +263,45 @@ impl ProxyScraper {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+    use crate::args::NODE_IP;
+    use crate::clock::Clock;
+
+    /// Nodes that drop packets can be Ready. Here 64 of them do not answer.
+    #[tokio::test]
+    async fn kube_proxies_that_could_never_be_read_do_not_delay_the_others() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = silent.local_addr().unwrap().port();
+        let other = TcpListener::bind(("127.0.0.2", port)).await.unwrap();
+        let shared = Arc::new(SharedIndex::new(Clock::start()));
+        let now = shared.clock.now();
+        let pages = KubeProxyPages::new(format!("http://{NODE_IP}:{port}/metrics"), None);
+        let scraper =
+            Arc::new(ProxyScraper::new(pages, Arc::clone(&shared), Arc::new(TrafficMetrics::new())));
+        let put_node = |name: &Arc<str>, address: &str| {
+            let node = IndexedNode { address: address.parse().ok(), not_ready_since: None };
+            shared.index.lock().put_node(name, node);
+        };
+        let look = || {
+            let changed = [Some(EndpointChange::undated(now)), None];
+            scraper.proxies(&changed, |_| Receipt::SameServer);
+        };
+        for number in 0..64 {
+            let name: Arc<str> = format!("silent{number}").into();
+            put_node(&name, "127.0.0.1");
+            let mut entry = ScrapedProxy::new(now);
+            entry.proxy.add_failure(ReadFailure { why: "no response".to_owned(), hangs: false });
+            scraper.nodes.lock().insert(name, entry);
+        }
+        look();
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        put_node(&"other".into(), "127.0.0.2");
+        look();
+        let connection = tokio::time::timeout(Duration::from_secs(2), other.accept()).await;
+        assert!(connection.is_ok(), "it was not read");
+    }
 
     #[test]
     fn many_proxies_are_read_less_often() {

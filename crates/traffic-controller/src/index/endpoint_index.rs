@@ -179,6 +179,7 @@ impl EndpointIndex {
         let (before, now) = (states(old), states(new));
         let Some(family) = new.or(old).map(|slice| slice.family) else { return };
         let ports = new.map_or(&[][..], |slice| &slice.ports);
+        let left = old.map(|slice| self.data_path(&id.namespace, slice));
         for (owner, state) in &now {
             let entry = self.owners.entry((*owner).clone()).or_insert_with(|| OwnerEntry {
                 may_have_been_sent: matches!(origin, ChangeOrigin::Listed(_)),
@@ -206,8 +207,8 @@ impl EndpointIndex {
                 if *state != (false, false) {
                     entry.changed[family.index()] = Some(change);
                 }
-                if let Some(slice) = old {
-                    entry.left[slice.data_path.index()] = entry.changed[family.index()];
+                if let Some(left) = left {
+                    entry.left[left.index()] = entry.changed[family.index()];
                 }
             }
         }
@@ -221,29 +222,43 @@ impl EndpointIndex {
         origin: ChangeOrigin,
         now: UnixNanos,
     ) {
-        let services = self.services.entry(Arc::clone(&key.namespace)).or_default();
-        let Some(old) = services.get(&key.name) else {
-            services.insert(Arc::clone(&key.name), service);
-            return;
-        };
-        let is_alias = |service: &IndexedService| service.kind == ServiceKind::ExternalName;
-        let changes_use = is_alias(old) != is_alias(&service);
-        // Its clients may still send traffic through the mesh.
-        service.mesh = service.mesh.or(old.mesh);
-        services.insert(Arc::clone(&key.name), service);
-        // Kubernetes leaves the slices as they are when a Service gets the type ExternalName.
-        if changes_use {
-            self.mark_endpoints_of(key, origin.change(now));
+        if let Some(old) = self.services.get(&key.namespace).and_then(|services| services.get(&key.name)) {
+            let is_alias = |service: &IndexedService| service.kind == ServiceKind::ExternalName;
+            // Its clients may still send traffic through the mesh.
+            service.mesh = service.mesh.or(old.mesh);
+            // Kubernetes leaves the slices as they are when a Service gets the type ExternalName.
+            if is_alias(old) != is_alias(&service) {
+                self.mark_endpoints_of(key, origin.change(now));
+            }
+        }
+        self.services.entry(Arc::clone(&key.namespace)).or_default().insert(Arc::clone(&key.name), service);
+    }
+
+    /// Returns the data path of a slice in `namespace`. Slices that Kubernetes does not write may lack the labels that
+    /// say it. Then the Service counts, if it is known.
+    pub(super) fn data_path(&self, namespace: &Arc<str>, slice: &IndexedSlice) -> DataPath {
+        let service = || self.services.get(namespace)?.get(slice.service.as_ref()?);
+        match (slice.data_path, service().map(|service| service.kind)) {
+            (DataPath::KubeProxy, Some(ServiceKind::Headless)) => DataPath::Dns,
+            (DataPath::KubeProxy, Some(ServiceKind::OtherProxy)) => DataPath::OtherProxy,
+            (path, _) => path,
         }
     }
 
-    /// Records `change` for all pods to which `service` sends traffic by its slices.
+    /// Records `change` for all pods to which `service` sends traffic by its slices, before it is changed or removed.
     fn mark_endpoints_of(&mut self, service: &ObjectKey, change: EndpointChange) {
         for id in self.by_service.get(service).into_iter().flatten() {
             let Some(slice) = self.slices.get(id) else { continue };
-            for endpoint in slice.endpoints.iter().filter(|endpoint| endpoint.ready || endpoint.serving) {
-                if let Some(entry) = self.owners.get_mut(&endpoint.owner) {
-                    entry.changed[slice.family.index()] = Some(change);
+            let path = self.data_path(&id.namespace, slice);
+            for endpoint in &slice.endpoints {
+                let Some(entry) = self.owners.get_mut(&endpoint.owner) else { continue };
+                let changed = &mut entry.changed[slice.family.index()];
+                if endpoint.ready || endpoint.serving {
+                    *changed = Some(change);
+                }
+                // The slice does not say it, and soon the Service does not either.
+                if path != slice.data_path {
+                    entry.left[path.index()] = *changed;
                 }
             }
         }

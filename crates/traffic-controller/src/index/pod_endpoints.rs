@@ -244,7 +244,7 @@ impl EndpointIndex {
         }
         let membership = found.entry(Arc::clone(name)).or_insert_with(|| {
             let service = self.services.get(&id.namespace).and_then(|services| services.get(name));
-            let kind = match slice.data_path {
+            let kind = match self.data_path(&id.namespace, slice) {
                 DataPath::KubeProxy => ServiceKind::Proxied,
                 DataPath::Dns => ServiceKind::Headless,
                 DataPath::OtherProxy => ServiceKind::OtherProxy,
@@ -277,11 +277,12 @@ impl EndpointIndex {
     }
 
     /// Counts the endpoints of `service` other than `pod`. Endpoints for which `is_draining` returns true do not count.
+    /// Its second argument says whether the slices show the endpoint as ready.
     pub(crate) fn other_endpoints(
         &self,
         service: &ObjectKey,
         pod: &TargetPod,
-        is_draining: impl Fn(&EndpointOwner) -> bool,
+        is_draining: impl Fn(&EndpointOwner, bool) -> bool,
     ) -> OtherEndpoints {
         #[derive(Default)]
         struct Owner<'a> {
@@ -316,7 +317,7 @@ impl EndpointIndex {
             ..OtherEndpoints::default()
         };
         for (owner, state) in owners {
-            if is_pod(owner) || is_draining(owner) {
+            if is_pod(owner) || is_draining(owner, state.ready) {
                 continue;
             }
             let (ready, starting) = (usize::from(state.ready), usize::from(!state.ready && state.starting));

@@ -229,7 +229,7 @@ fn other_endpoints_are_counted_once_and_without_draining_ones() {
     let v6 = IndexedSlice { family: AddressFamily::V6, ..slice("web", &endpoints) };
     put(&mut index, "s6", v6, 1);
     put(&mut index, "s9", slice("db", &[("x", true, true, false)]), 1);
-    let is_draining = |owner: &EndpointOwner| *owner == owner_of("e");
+    let is_draining = |owner: &EndpointOwner, _| *owner == owner_of("e");
     let others = index.other_endpoints(&ObjectKey::new("shop", "web"), &pod("a"), is_draining);
     assert_eq!(
         others,
@@ -258,7 +258,7 @@ fn other_endpoints_on_the_node_are_counted_if_the_service_uses_only_those() {
     let key = ObjectKey::new("shop", "web");
     let mut look = |spec: serde_json::Value| {
         index.put_service(&key, service(spec), ChangeOrigin::Watched, at(1));
-        index.other_endpoints(&key, &pod("a"), |owner| *owner == owner_of("b"))
+        index.other_endpoints(&key, &pod("a"), |owner, _| *owner == owner_of("b"))
     };
     let local = |policy| Some(LocalEndpoints { policy, node: "n1".into(), ready: 0, starting: 1 });
     let (external, internal) = ("externalTrafficPolicy", "internalTrafficPolicy");

@@ -124,6 +124,11 @@ impl KubeProxyState {
         self.failure = Some(failure);
     }
 
+    /// Returns true if all reads have failed.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.failure.is_some() && self.readings.is_empty()
+    }
+
     /// Returns the progress of the changes `changed`, one for each address family. The least progress counts.
     pub(crate) fn rules_state(&self, changed: &[Option<EndpointChange>; AddressFamily::COUNT]) -> RulesState {
         let mut state = RulesState::Written;

@@ -66,6 +66,7 @@ pub(super) fn requests_ended(
     let why = match count {
         InFlightCount::Unknown => return wait("reading the number of requests in flight from the pod"),
         InFlightCount::Count(0, at) if *at >= since => {
+            progress.last_data = None;
             let first = *progress.idle_since.get_or_insert(*at);
             if between(first, *at) >= WATCH_LAG {
                 return VerdictPart::Done(Proven, "the pod reports no requests in flight".to_owned());
@@ -75,8 +76,9 @@ pub(super) fn requests_ended(
         InFlightCount::Count(0, _) => {
             return wait("reading the number of requests in flight from the pod again");
         }
-        InFlightCount::Count(count, _) => {
+        InFlightCount::Count(count, at) => {
             progress.idle_since = None;
+            progress.last_data = Some(*at);
             return wait(&format!("the pod reports {count} requests in flight"));
         }
         InFlightCount::Failed(why) => {
@@ -95,7 +97,7 @@ pub(super) fn requests_ended(
         }
         InFlightCount::NotReported => String::new(),
     };
-    // A read that fails, as while the node-agent restarts, does not end the wait for a connection in use.
+    // A read that fails, as while the node-agent restarts, does not end the wait for requests or a connection in use.
     let since = progress.last_data.map_or(since, |data| data.max(since));
     let (end, seconds) = (after(since, wait_times.quiet), wait_times.quiet.as_secs_f64());
     if now >= end {

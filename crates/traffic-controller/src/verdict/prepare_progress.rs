@@ -16,6 +16,7 @@ pub(crate) struct PrepareProgress {
     pub(crate) propagated_since: Option<UnixNanos>,
     /// Since when the pod has reported without interruption that no requests are in flight.
     pub(crate) idle_since: Option<UnixNanos>,
-    /// The latest time at which data can have been received or sent, by the last read of the connections to the pod.
+    /// The latest time at which data can have been received or sent, by the last read of the connections to the pod, or
+    /// at which the pod was asked when it last reported requests in flight.
     pub(crate) last_data: Option<UnixNanos>,
 }

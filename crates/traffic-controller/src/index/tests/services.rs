@@ -1,6 +1,7 @@
-//! Services that change their type.
+//! Services that change their type, headless ones without a selector, and the other endpoints of a Service.
 
 use super::*;
+use crate::drain_tracker::DrainTracker;
 
 /// Kubernetes leaves the slices of such a Service as they are, so they would show the pod as ready for ever.
 #[test]
@@ -29,4 +30,58 @@ fn a_service_that_becomes_an_alias_is_a_change_though_its_slices_remain() {
     assert_eq!(state(&index, "a"), (true, true, EndpointChange::undated(at(7))));
     put_type(&mut index, "NodePort", ChangeOrigin::Watched, 8);
     assert_eq!(state(&index, "a").2.seen, at(7), "the rules for its endpoints are the same");
+}
+
+/// Returns a slice of the Service `by-hand` without the labels that Kubernetes writes, which names pods by address.
+fn by_hand(addresses: &[&str]) -> IndexedSlice {
+    let endpoints: Vec<_> = addresses.iter().map(|address| json!({"addresses": [address]})).collect();
+    object(json!({"kubernetes.io/service-name": "by-hand"}), json!(endpoints)).slice().unwrap()
+}
+
+/// kube-proxy has nothing to do with a headless Service, even if the writer of its slices has not labelled them.
+#[test]
+fn a_headless_service_without_a_selector_reaches_pods_by_dns() {
+    type Leave = fn(&mut EndpointIndex);
+    let ways: [Leave; 3] = [
+        |index| put(index, "s", by_hand(&[]), 5),
+        |index| index.remove_slice(&ObjectKey::new("shop", "s"), ChangeOrigin::Watched, at(5)),
+        |index| {
+            index.remove_service(&ObjectKey::new("shop", "by-hand"), ChangeOrigin::Watched, at(5));
+            put(index, "s", by_hand(&[]), 6);
+        },
+    ];
+    for (way, leave) in ways.into_iter().enumerate() {
+        let mut index = EndpointIndex::default();
+        put(&mut index, "s", by_hand(&["10.0.0.9"]), 1);
+        // The slice may be observed before its Service.
+        put_service(&mut index, "shop", "by-hand", json!({"clusterIP": "None"}));
+        assert_eq!(index.pod_endpoints(&pod("a")).services[0].kind, ServiceKind::Headless);
+        leave(&mut index);
+        let left = index.pod_endpoints(&pod("a")).left[DataPath::Dns.index()];
+        assert_eq!(left.map(|change| change.seen), Some(at(5)), "{way}");
+    }
+    let mut index = EndpointIndex::default();
+    put_service(&mut index, "shop", "by-hand", json!({"clusterIP": "10.1.0.1"}));
+    put(&mut index, "s", by_hand(&["10.0.0.9"]), 1);
+    assert_eq!(index.pod_endpoints(&pod("a")).services[0].kind, ServiceKind::Proxied);
+}
+
+/// With several replicas, another one may have been told that the pod is back in service.
+#[test]
+fn a_drained_pod_that_is_ready_again_counts_as_another_endpoint() {
+    let mut index = EndpointIndex::default();
+    let tracker = DrainTracker::default();
+    tracker.mark_checked(&"b".into(), at(0));
+    tracker.mark_drained(&"b".into(), at(0));
+    let mut ready = |b_is_ready, now| {
+        put(&mut index, "s", slice("web", &[("a", true, true, false), ("b", b_is_ready, true, false)]), now);
+        let others = index.other_endpoints(&ObjectKey::new("shop", "web"), &pod("a"), |owner, is_ready| {
+            matches!(owner, EndpointOwner::Pod(_, uid) if tracker.is_draining(uid, is_ready, at(now)))
+        });
+        (others.ready, others.starting)
+    };
+    assert_eq!(ready(false, 61), (0, 0), "it is drained");
+    assert_eq!(ready(true, 59), (0, 0), "it may be drained soon");
+    assert_eq!(ready(true, 61), (1, 0), "it is back");
+    assert_eq!(ready(false, 3601), (0, 1), "the time is over");
 }

@@ -89,3 +89,21 @@ fn one_failed_read_does_not_end_the_wait_for_a_connection_in_use() {
     assert!(reason.contains("its node-agent is down") && until == Some(at(10_900)), "{reason}");
     assert_eq!(done(look(&failed, 10_900)).0, Bounded);
 }
+
+/// One read that fails, as of a pod that is slow to answer, does not end the wait for the requests that it has reported.
+#[test]
+fn one_failed_read_does_not_end_the_wait_for_requests_that_the_pod_reports() {
+    let web = endpoints([out("web")]);
+    let mut progress = seen_ready();
+    let mut look = |flight: &InFlightCount, now| {
+        prepare(&web, &all_written(), flight, &mut progress, &WAIT_TIMES, at(now))
+    };
+    waits(look(&InFlightCount::Unknown, 2000));
+    waits(look(&InFlightCount::Count(3, at(9000)), 9000));
+    let failed = InFlightCount::Failed("no response within 1 s".to_owned());
+    let (reason, until) = waits(look(&failed, 9200));
+    assert!(reason.contains("no response within 1 s") && until == Some(at(11_000)), "{reason}");
+    waits(look(&InFlightCount::Count(2, at(10_500)), 10_500));
+    assert_eq!(waits(look(&failed, 11_000)).1, Some(at(12_500)), "the last report counts");
+    assert_eq!(done(look(&failed, 12_500)).0, Bounded);
+}
