@@ -17,9 +17,10 @@ use crate::budgets::{BudgetRoom, Budgets};
 use crate::dry_runs::DryRuns;
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
-use crate::owners::{ReplicaCounts, Rollouts};
+use crate::owners::{OwnerCounts, ReplicaCounts, Rollouts};
 use crate::postponement;
 use crate::requesters::{BY_LABEL, REQUESTER_RETRY_DELAY, RequesterCheck, Requesters};
+use crate::shared_reads::SharedReads;
 use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 use crate::watches::WaitingPods;
 
@@ -29,6 +30,8 @@ pub struct Deletions {
     pub(crate) budgets: Budgets,
     pub(crate) replica_counts: ReplicaCounts,
     rollouts: Rollouts,
+    /// The counts of the owners whose pods are deleted together, by UID.
+    pub(crate) joint: SharedReads<OwnerCounts>,
     pub(crate) lost_nodes: LostNodes,
     pub(crate) requesters: Requesters,
     dry_runs: Option<DryRuns>,
@@ -52,6 +55,7 @@ impl Deletions {
             client,
             replica_counts,
             rollouts,
+            joint: SharedReads::default(),
             lost_nodes,
             requesters,
             dry_runs: None,

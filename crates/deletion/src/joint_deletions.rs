@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Api;
 use podward_core::UnixNanos;
 use podward_core::deletion::JointDeletion;
 use podward_core::deletion::request::{DeletionRequest, JointState, replace};
 use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now, pod_call};
-use podward_runtime::retry::spread;
+use podward_runtime::retry::{CONFLICT, Retryable, spread};
 
 use crate::deletions::Deletions;
-use crate::owners::read_counts;
+use crate::owners::{OwnerCounts, read_counts};
 use crate::recording::patch;
 use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 
@@ -22,6 +22,11 @@ const CONTROLLER_TIME: Duration = Duration::from_secs(10);
 /// The time from the decision until the pods may be deleted: by then it is stored on all of them, and all replicas of the
 /// webhook have seen it. Their clocks may differ a little.
 const LEAD: Duration = Duration::from_secs(1);
+/// Added to [`LEAD`] for each pod: they are written first, [`WRITES_AT_ONCE`] at a time.
+const LEAD_PER_POD: Duration = Duration::from_millis(20);
+const WRITES_AT_ONCE: usize = 32;
+/// The number of pods that an event names.
+const NAMED: usize = 10;
 
 impl Deletions {
     /// Returns what to do about `pod`, which may be deleted, until the pods that are deleted together with it are. `None`
@@ -39,17 +44,23 @@ impl Deletions {
         owner: &OwnerReference,
         state: JointState,
     ) -> Result<Option<DeletionStep>, ApiError> {
-        let now = now();
         if let JointState::MayGoSince(since) = state {
             let end = since.saturating_add(nanos(CONTROLLER_TIME));
-            let left = UnixNanos(end).since(now);
+            let left = UnixNanos(end).since(now());
             let left = (!left.is_zero()).then_some(left);
             return Ok(left.map(|left| DeletionStep { wake: Some(left), ..DeletionStep::default() }));
         }
-        let counts = read_counts(&self.client, pod, owner).await?;
-        let others = match counts.workload.joint_deletion(&counts.members, pod.uid()) {
+        let read = async || read_counts(&self.client, pod, owner).await;
+        let decide =
+            async |counts: &mut OwnerCounts| Ok(counts.workload.joint_deletion(&counts.members, pod.uid()));
+        let others = match self.joint.decide(&owner.uid, read, decide).await? {
             JointDeletion::Now(others) => others,
-            JointDeletion::With(names) => {
+            JointDeletion::With(mut names) => {
+                let more = names.len().saturating_sub(NAMED);
+                names.truncate(NAMED);
+                if more > 0 {
+                    names.push(format!("{more} more"));
+                }
                 let note = format!(
                     "{} {} ends, and its controller must delete all its pods at once: waits until {} may be deleted, too",
                     owner.kind,
@@ -63,11 +74,18 @@ impl Deletions {
                 }));
             }
         };
-        let goes = JointState::MayGoSince(now.0.saturating_add(nanos(LEAD)));
-        try_join_all(others.iter().map(|name| self.let_go(pod.namespace(), name, goes))).await?;
+        let lead = LEAD + LEAD_PER_POD * u32::try_from(others.len()).unwrap_or(u32::MAX);
+        let goes = JointState::MayGoSince(now().0.saturating_add(nanos(lead)));
+        let writes = stream::iter(others).map(|name| async move {
+            let write = || self.let_go(pod.namespace(), &name, goes);
+            write.retry(CONFLICT).when(ApiError::is_conflict).await
+        });
+        // A write that fails does not stop the others: the pods are to go at the same time.
+        let written: Vec<Result<(), ApiError>> = writes.buffer_unordered(WRITES_AT_ONCE).collect().await;
+        written.into_iter().collect::<Result<(), ApiError>>()?;
         let request = DeletionRequest { joint: Some(goes), ..request.clone() };
         Ok(Some(DeletionStep {
-            wake: Some(LEAD + CONTROLLER_TIME),
+            wake: Some(lead + CONTROLLER_TIME),
             ..DeletionStep::change(replace(&request))
         }))
     }

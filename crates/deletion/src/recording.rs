@@ -112,6 +112,10 @@ impl DeletionRequestWriter {
         match (intent(&carried), &present) {
             (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
                 match present.joined_by(&request) {
+                    // An eviction that the workload's delete keeps does not change that delete.
+                    Some(joined) if joined.by_workload && !request.by_workload => {
+                        Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?)
+                    }
                     Some(joined) => match self.counted(&pod, joined).await? {
                         Some(joined) => Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?),
                         None => Ok(pod),

@@ -63,6 +63,8 @@ async fn deletions_with_a_real_api_server() {
             .boxed_local(),
         evictions::a_scale_in_takes_over_an_eviction_that_waits(Fixture::new(&client, "takes-over").await)
             .boxed_local(),
+        evictions::an_eviction_outlives_an_earlier_scale_in(Fixture::new(&client, "outlives").await)
+            .boxed_local(),
         evictions::a_deleted_budget_is_not_a_deleted_pod(Fixture::new(&client, "no-budget").await)
             .boxed_local(),
         evictions::a_pod_that_becomes_ready_needs_room(Fixture::new(&client, "becomes-ready").await)

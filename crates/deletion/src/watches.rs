@@ -67,6 +67,17 @@ fn next_version() -> u64 {
     LAST.fetch_add(1, Ordering::Relaxed)
 }
 
+/// Returns `workload` without the number of pods that a Job reports: it changes often, and requests that are recorded do not
+/// depend on it.
+fn without_reports(workload: Workload) -> Workload {
+    match workload {
+        Workload::Job { wanted, counts_restarts, .. } => {
+            Workload::Job { wanted, reported: 0, counts_restarts }
+        }
+        other => other,
+    }
+}
+
 impl WaitingPods {
     /// Returns an empty set of watches, and a stream of the pods to reconcile because the object for which they wait
     /// has changed.
@@ -93,14 +104,14 @@ impl WaitingPods {
     ) -> Option<u64> {
         let resource = resource_of(owner)?;
         let key = WatchedObject::Owner { uid: owner.uid.clone() };
-        let (owner, mut last) = (owner.clone(), wanted.clone());
+        let (owner, mut last) = (owner.clone(), without_reports(wanted.clone()));
         let api: Api<Owner> = Api::namespaced_with(self.client.clone(), &pod.namespace, &resource);
         self.add(key, pod, || {
             let config = watcher::Config::default().fields(&format!("metadata.name={}", owner.name));
             watcher(api, config).default_backoff().filter_map(move |event| {
                 let wants = match event {
                     Ok(watcher::Event::Apply(found) | watcher::Event::InitApply(found)) => {
-                        Some(wants(&found, &owner, Timestamp::now()))
+                        Some(without_reports(wants(&found, &owner, Timestamp::now())))
                     }
                     Ok(watcher::Event::Delete(_)) => Some(Workload::Ending),
                     _ => None,
@@ -239,9 +250,13 @@ mod tests {
     use std::convert::Infallible;
     use std::time::Duration;
 
+    use std::sync::atomic::AtomicUsize;
+
+    use futures::FutureExt;
     use http::{Request, Response};
     use kube::client::Body;
     use podward_support::eventually;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -272,5 +287,53 @@ mod tests {
         until(3).await;
         drop((waiting, wakeups));
         until(1).await;
+    }
+
+    /// A Job reports each change of its pods.
+    #[tokio::test]
+    async fn only_a_change_of_the_wanted_number_wakes_pods() {
+        let job = |parallelism: u32, active: u32| {
+            json!({
+                "metadata": {"name": "work", "uid": "u", "resourceVersion": "1"},
+                "spec": {"parallelism": parallelism}, "status": {"active": active},
+            })
+        };
+        let changed = |job: Value| json!({"type": "MODIFIED", "object": job}).to_string();
+        let list = json!({"metadata": {"resourceVersion": "1"}, "items": [job(2, 2)]}).to_string();
+        let changes = [changed(job(2, 1)), changed(job(3, 1)), changed(job(3, 3))].join("\n");
+        let requests = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&requests);
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let answer = match count.fetch_add(1, Ordering::SeqCst) {
+                0 => Some(list.clone()),
+                1 => Some(changes.clone()),
+                _ => None,
+            };
+            async move {
+                match answer {
+                    Some(text) => Ok::<_, Infallible>(Response::new(Body::from(text.into_bytes()))),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        let (waiting, mut wakeups) = WaitingPods::new(Client::new(service, "shop"));
+        let pod = PodKey { namespace: "shop".to_owned(), name: "work-0".to_owned() };
+        let owner = OwnerReference {
+            api_version: "batch/v1".to_owned(),
+            kind: "Job".to_owned(),
+            name: "work".to_owned(),
+            uid: "u".to_owned(),
+            ..OwnerReference::default()
+        };
+        let wanted = Workload::Job { wanted: 2, reported: 0, counts_restarts: false };
+        waiting.wait_for_owner(&pod, &owner, &wanted);
+        // The third request comes after the changes.
+        let (what, is_met) = (|| format!("{requests:?} requests"), || requests.load(Ordering::SeqCst) == 3);
+        eventually(Duration::from_secs(20), what, is_met).await.unwrap();
+        let mut woken = 0;
+        while wakeups.next().now_or_never().flatten().is_some() {
+            woken += 1;
+        }
+        assert_eq!(woken, 1);
     }
 }

@@ -132,7 +132,12 @@ impl Lifecycle for LifecycleService {
                 "the field pod.uid is missing: a trusted requester must name the pod that was reviewed",
             ));
         }
-        let pod = self.deletions.record(&target.key, target.uid.as_deref(), &deletion_request).await?;
+        // The pods of a large workload may be counted for longer than the caller waits. In a task of its own, the count ends
+        // all the same and the request is recorded, so that a repeated call finds it.
+        let (deletions, PodTarget { key, uid }) = (Arc::clone(&self.deletions), target);
+        let recording =
+            tokio::spawn(async move { deletions.record(&key, uid.as_deref(), &deletion_request).await });
+        let pod = recording.await.map_err(|error| Status::internal(error.to_string()))??;
         Ok(Response::new(v1::RequestDeletionResponse { lifecycle: Some(describe(&pod)) }))
     }
 

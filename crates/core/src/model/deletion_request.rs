@@ -159,9 +159,16 @@ impl DeletionRequest {
     ///
     /// A delete replaces an eviction, and a request of another user replaces a request of the workload's controller. A
     /// delete of the workload's controller changes only an eviction, and keeps it for the case that the workload wants the
-    /// pod again. The caller checks first that the workload has the pod in excess.
+    /// pod again. The caller checks first that the workload has the pod in excess. An eviction by another user is kept in
+    /// the same way if it comes after that delete.
     #[must_use]
     pub fn joined_by(&self, new: &DeletionRequest) -> Option<DeletionRequest> {
+        if self.by_workload && new.kind == DeletionKind::Evict && !new.by_workload {
+            let (cost_before, was_preparing) = (self.cost_before.clone(), self.was_preparing);
+            let eviction = Box::new(DeletionRequest { cost_before, was_preparing, ..new.clone() });
+            let joined = DeletionRequest { replaced_eviction: Some(eviction), ..self.clone() };
+            return self.replaced_eviction.is_none().then_some(joined);
+        }
         let raises = self.kind == DeletionKind::Evict && new.kind == DeletionKind::Delete;
         let takes_over = self.by_workload && new.kind == DeletionKind::Delete;
         if !(raises || takes_over) || (new.by_workload && self.by_workload) {

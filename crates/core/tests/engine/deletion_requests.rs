@@ -236,7 +236,8 @@ fn the_stronger_request_counts() {
         (request(Delete, false), request(Delete, false), false),
         (request(Delete, true), request(Delete, false), true),
         (request(Delete, true), request(Delete, true), false),
-        (request(Delete, true), request(Evict, false), false),
+        (request(Delete, true), request(Evict, false), true),
+        (request(Delete, true), request(Evict, true), false),
         (request(Evict, false), request(Delete, true), true),
     ];
     for (present, new, changes) in rows {
@@ -259,6 +260,13 @@ fn the_stronger_request_counts() {
     assert_eq!(DeletionRequest::parse(&joined.to_text()), Some(joined.clone()));
     assert_eq!(joined.replaced_eviction.as_deref(), Some(&evict));
     assert_eq!(joined.joined_by(&request(Delete, false)).unwrap().replaced_eviction, None);
+    assert_eq!(joined.joined_by(&request(Evict, false)), None, "one eviction is enough");
+    // The deletion cost before the delete is restored too when the eviction is cancelled.
+    let delete = DeletionRequest { cost_before: Some("5".to_owned()), ..request(Delete, true) };
+    let joined = delete.joined_by(&request(Evict, false)).unwrap();
+    let kept = DeletionRequest { cost_before: Some("5".to_owned()), ..request(Evict, false) };
+    assert_eq!(joined.replaced_eviction.as_deref(), Some(&kept));
+    assert_eq!(DeletionRequest { replaced_eviction: None, ..joined }, delete);
 }
 
 proptest! {

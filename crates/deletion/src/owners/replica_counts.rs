@@ -11,7 +11,7 @@ use podward_core::deletion::{Ruling, WorkloadRulings};
 use podward_kube_util::{ApiError, CachedPod};
 
 use super::pod_counts::{self, OwnerCounts};
-use crate::read_time::ReadTime;
+use crate::read_time::{LastRead, ReadTime};
 use crate::watches::WaitingPods;
 
 /// One entry per owner. The lock of an entry is held from the count to the decision, so that two pods cannot both be
@@ -27,6 +27,22 @@ struct PerOwnerCount {
     count: Option<CountedRulings>,
     /// The count directly before deletes.
     final_count: Option<CountedRulings>,
+    last_read: LastRead,
+}
+
+impl PerOwnerCount {
+    /// Reads `owner` and its pods. Also returns when the read began.
+    async fn read(
+        &mut self,
+        client: &Client,
+        pod: &CachedPod,
+        owner: &OwnerReference,
+    ) -> Result<(Instant, OwnerCounts), ApiError> {
+        let began = Instant::now();
+        let counts = pod_counts::read(client, pod, owner).await;
+        self.last_read.ended(began, &counts);
+        Ok((began, counts?))
+    }
 }
 
 struct CountedRulings {
@@ -90,8 +106,9 @@ impl ReplicaCounts {
             }
             return Ok(ruling);
         }
-        let began = Instant::now();
-        let counts = pod_counts::read(client, pod, owner).await?;
+        entry.last_read.before_next(pod, asked).await?;
+        let version = waiting.version(&owner.uid);
+        let (began, counts) = entry.read(client, pod, owner).await?;
         let rulings = entry.workload.rule(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         let started = waiting.wait_for_owner(&pod.key(), owner, &counts.workload);
@@ -113,8 +130,8 @@ impl ReplicaCounts {
         if let Some(ruling) = known.and_then(|count| count.ruling(pod)) {
             return Ok(ruling);
         }
-        let began = Instant::now();
-        let counts = pod_counts::read(client, pod, owner).await?;
+        entry.last_read.before_next(pod, asked).await?;
+        let (began, counts) = entry.read(client, pod, owner).await?;
         let rulings = entry.workload.final_ruling(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         entry.final_count = Some(CountedRulings::new(began, None, rulings, counts));

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -11,8 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::client::Body;
 use podward_core::deletion::Ruling;
+use podward_core::deletion::request::JointState;
 use podward_core::keys::CONTROL_LABEL;
 use podward_kube_util::PodKey;
+use podward_runtime::retry::API_TIMEOUT;
 use serde_json::Value;
 
 use super::*;
@@ -32,6 +35,10 @@ struct SlowApiServer {
     is_deleting: bool,
     pods: Arc<Vec<Value>>,
     lists: Arc<AtomicUsize>,
+    /// The pods from this number on have no request yet when they are listed, or no permission if they belong to a Job.
+    requested: Arc<AtomicUsize>,
+    /// The number of pods that were written. Writes of `web-1` fail at once, and the others take a moment.
+    written: Arc<AtomicUsize>,
 }
 
 impl SlowApiServer {
@@ -63,7 +70,30 @@ impl SlowApiServer {
             pod
         };
         let pods = Arc::new((0..PODS).map(pod).collect());
-        SlowApiServer { wanted, delay: SLOW, is_deleting: false, pods, lists: Arc::default() }
+        let requested = Arc::new(AtomicUsize::new(PODS));
+        let (lists, written) = (Arc::default(), Arc::default());
+        SlowApiServer { wanted, delay: SLOW, is_deleting: false, pods, lists, requested, written }
+    }
+
+    /// Returns the server with a Job as the owner. It ends, and its pods are deleted together.
+    fn of_job(self) -> Self {
+        let mut pods = (*self.pods).clone();
+        for pod in &mut pods {
+            pod["metadata"]["ownerReferences"][0]["apiVersion"] = json!("batch/v1");
+            pod["metadata"]["ownerReferences"][0]["kind"] = json!("Job");
+            let request = DeletionRequest {
+                by_workload: true,
+                ends_workload: true,
+                joint: Some(JointState::Waits),
+                ..DeletionRequest::new(DeletionKind::Delete, JOB_CONTROLLER, UnixNanos(1))
+            };
+            pod["metadata"]["annotations"][DELETION_REQUEST] = json!(request.to_text());
+        }
+        SlowApiServer { pods: Arc::new(pods), ..self }
+    }
+
+    fn reads(&self) -> usize {
+        self.lists.load(Ordering::Relaxed)
     }
 
     fn client(&self) -> Client {
@@ -83,7 +113,25 @@ impl SlowApiServer {
         let answer = match (path, pod) {
             // Another writer, or the controller of the workload, has changed each pod meanwhile.
             (_, Some(_)) if request.method == Method::DELETE => return failure(StatusCode::CONFLICT),
+            (_, Some(pod)) if request.method == Method::PATCH => {
+                if name == "web-1" {
+                    return failure(StatusCode::TOO_MANY_REQUESTS);
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                self.written.fetch_add(1, Ordering::Relaxed);
+                pod.clone()
+            }
             (_, Some(pod)) => pod.clone(),
+            ("/apis/batch/v1/namespaces/shop/jobs/web", _) if request.method == Method::GET => {
+                tokio::time::sleep(self.delay).await;
+                json!({
+                    "metadata": {"name": "web", "namespace": "shop", "uid": "rs"},
+                    "spec": {
+                        "parallelism": self.wanted, "template": {"spec": {"restartPolicy": "OnFailure"}},
+                        "selector": {"matchLabels": {CONTROL_LABEL: "true"}},
+                    },
+                })
+            }
             ("/apis/apps/v1/namespaces/shop/replicasets/web", _) if request.method == Method::GET => {
                 tokio::time::sleep(self.delay).await;
                 json!({
@@ -112,9 +160,15 @@ impl SlowApiServer {
     }
 
     fn listed(&self, range: Range<usize>) -> Vec<Value> {
-        let mut listed = self.pods[range].to_vec();
+        let mut listed = self.pods[range.clone()].to_vec();
         for pod in listed.iter_mut().filter(|_| self.is_deleting) {
             pod["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        }
+        let requested = self.requested.load(Ordering::Relaxed).saturating_sub(range.start);
+        for pod in listed.iter_mut().skip(requested) {
+            let is_of_job = pod["metadata"]["ownerReferences"][0]["kind"] == "Job";
+            let label = if is_of_job { Stage::Operate.key("pod-delete") } else { TO_DELETE.to_owned() };
+            pod["metadata"]["labels"].as_object_mut().unwrap().remove(&label);
         }
         listed
     }
@@ -151,6 +205,66 @@ async fn pods_that_wait_for_a_slow_count_share_the_next_one() {
         let reads = server.lists.load(Ordering::Relaxed);
         assert!(reads <= READS, "{reads} reads for {PODS} pods");
     }
+}
+
+/// Each pod whose request is newer than the last count is a reason to count.
+#[tokio::test]
+async fn slow_counts_of_an_owner_take_a_third_of_the_time() {
+    const READ: Duration = Duration::from_millis(600);
+    for is_final in [false, true] {
+        let server = SlowApiServer { delay: READ, requested: Arc::default(), ..SlowApiServer::new(0, true) };
+        let (client, counts) = (server.client(), ReplicaCounts::default());
+        let (waiting, _wakeups) = WaitingPods::new(client.clone());
+        let pods = server.cached();
+        let owner: &OwnerReference = pods[0].controller().unwrap();
+        let began = Instant::now();
+        let rulings = join_all(pods.iter().zip(0u32..).map(async |(pod, number)| {
+            tokio::time::sleep(Duration::from_millis(300) * number).await;
+            server.requested.fetch_add(1, Ordering::Relaxed);
+            match is_final {
+                false => counts.rule(&client, &waiting, pod, owner, false).await.unwrap(),
+                true => counts.final_ruling(&client, pod, owner).await.unwrap(),
+            }
+        }));
+        assert!(rulings.await.into_iter().all(|ruling| ruling == Ruling::Go));
+        let (reads, took) = (server.reads(), began.elapsed());
+        let at_most = 1 + (took.as_millis() / (3 * READ).as_millis()) as usize;
+        assert!(reads <= at_most, "{reads} reads of {READ:?} in {took:?}, {is_final}");
+    }
+}
+
+#[tokio::test]
+async fn pods_that_wait_for_a_count_share_its_failure() {
+    // As long as the test: no answer.
+    let server = SlowApiServer { delay: Duration::from_secs(3600), ..SlowApiServer::new(0, true) };
+    let (client, counts) = (server.client(), ReplicaCounts::default());
+    let (waiting, _wakeups) = WaitingPods::new(client.clone());
+    let pods = server.cached();
+    let owner: &OwnerReference = pods[0].controller().unwrap();
+    let rulings = join_all(pods.iter().map(|pod| counts.rule(&client, &waiting, pod, owner, false)));
+    let rulings = tokio::time::timeout(2 * API_TIMEOUT, rulings).await.unwrap();
+    assert!(rulings.iter().all(|ruling| matches!(ruling, Err(ApiError::TimedOut { .. }))), "{rulings:?}");
+}
+
+#[tokio::test]
+async fn pods_that_are_deleted_together_share_counts_and_all_of_them_are_written() {
+    let server = SlowApiServer::new(PODS, true).of_job();
+    let client = server.client();
+    let new = || Deletions::new(client.clone(), cluster::lost_nodes(client.clone()), DeletionMetrics::new());
+    let (deletions, _wakeups) = new();
+    // The last pod is being drained.
+    server.requested.store(PODS - 1, Ordering::Relaxed);
+    let pods = server.cached();
+    let outcomes = join_all(pods[..PODS - 1].iter().map(|pod| deletions.execute(pod))).await;
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    let reads = server.reads();
+    // The pod that made the first read for its own decision is earlier than the others.
+    assert!(reads <= READS + 3, "{reads} reads for {PODS} pods");
+
+    server.requested.store(PODS, Ordering::Relaxed);
+    let (deletions, _wakeups) = new();
+    assert!(deletions.execute(&pods[0]).await.is_err(), "one write fails");
+    assert_eq!(server.written.load(Ordering::Relaxed), PODS - 2, "the other writes do not");
 }
 
 #[tokio::test]

@@ -84,6 +84,36 @@ pub(super) async fn a_scale_in_takes_over_an_eviction_that_waits(fixture: Fixtur
     assert_eq!(fixture.events(), ["DeletionCancelled", "PodDeletion"]);
 }
 
+/// The answer to an eviction says that it is recorded, also if the ReplicaSet has requested the delete before.
+pub(super) async fn an_eviction_outlives_an_earlier_scale_in(fixture: Fixture) {
+    let pods = fixture.replica_set(2).await;
+    fixture.until_in_service().await;
+    let first = fixture.key(&pods[0]);
+    fixture.hold(&pods[0], CONSUMER).await;
+    fixture.scale(1).await;
+    let delete = deletion_request(DeletionKind::Delete, REPLICA_SET_CONTROLLER);
+    fixture.writer.request(&first, None, &delete).await.unwrap();
+    let evict = deletion_request(DeletionKind::Evict, "jane");
+    let recorded = fixture.writer.request(&first, None, &evict).await.unwrap();
+    assert!(recorded.deletion_request().unwrap().by_workload, "the scale-in continues");
+    let again = fixture.writer.request(&first, None, &evict).await.unwrap();
+    assert_eq!(again.resource_version(), recorded.resource_version(), "nothing was written");
+    fixture.until("the pod leaves service", |seen| !seen.is_ready(&pods[0])).await;
+
+    fixture.scale(2).await;
+    let present = async || {
+        fixture.reconcile_all().await;
+        let pod = fixture.get(&pods[0]).await;
+        let text = pod.annotations().get(DELETION_REQUEST).cloned();
+        text.and_then(|text| DeletionRequest::parse(&text))
+            .map(|request| (request.kind, request.requested_by))
+    };
+    let evicted_by_jane = Some((DeletionKind::Evict, "jane".to_owned()));
+    eventually("the eviction remains", present, |request| *request == evicted_by_jane).await;
+    fixture.release(&pods[0], CONSUMER).await;
+    fixture.until("the pod is deleted", |seen| seen.is_terminating(&pods[0])).await;
+}
+
 pub(super) async fn an_eviction_that_no_budget_concerns_is_a_delete(fixture: Fixture) {
     fixture.pods(3).await;
     fixture.until_in_service().await;

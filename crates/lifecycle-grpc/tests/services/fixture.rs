@@ -114,7 +114,12 @@ impl Fixture {
             leader: SocketAddr::from(([127, 0, 0, 1], 0)),
             other: SocketAddr::from(([127, 0, 0, 1], 0)),
             hub: Arc::default(),
-            recorder: Arc::new(TestRecorder { client: client.clone(), recorded: Mutex::default() }),
+            recorder: Arc::new(TestRecorder {
+                client: client.clone(),
+                recorded: Mutex::default(),
+                arrived: Default::default(),
+                may_record: Default::default(),
+            }),
             _stop: stop.clone().drop_guard(),
             cluster,
             client,

@@ -1,5 +1,7 @@
 //! Tests of operations and deletion requests.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
@@ -255,6 +257,28 @@ pub(crate) async fn deletion_requests_name_the_real_user(fixture: &Fixture) {
         let request = v1::RequestDeletionRequest { deletion_request, ..of("jane", &["system:masters"]) };
         assert_eq!(refusal(webhook.request_deletion(request).await).0, Code::InvalidArgument);
     }
+}
+
+/// A large workload is counted for longer than the webhook waits.
+pub(crate) async fn a_request_is_recorded_when_its_caller_has_gone(fixture: &Fixture) {
+    fixture.pod("slow").await;
+    let mut deleter = fixture.lifecycle("shop", "deleter").await;
+    let deletion_request =
+        Some(v1::DeletionRequest { kind: v1::DeletionKind::Delete.into(), ..v1::DeletionRequest::default() });
+    let request = v1::RequestDeletionRequest { pod: pod("slow"), deletion_request, requester: None };
+    tokio::select! {
+        answer = deleter.request_deletion(request) => panic!("{answer:?}"),
+        () = within(fixture.recorder.arrived.notified()) => {}
+    }
+    // The server notices soon that the caller has gone.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    fixture.recorder.may_record.notify_one();
+    within(async {
+        while fixture.recorder.recorded.lock().pop().is_none() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
 }
 
 pub(crate) async fn a_revoked_right_ends_a_watch(fixture: &Fixture) {

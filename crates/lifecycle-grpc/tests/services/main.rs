@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         lifecycle::concurrent_operations_on_one_pod,
         lifecycle::a_pod_reports_that_it_is_busy,
         lifecycle::deletion_requests_name_the_real_user,
+        lifecycle::a_request_is_recorded_when_its_caller_has_gone,
         attaching::a_replica_that_does_not_lead_relays,
         attaching::unknown_messages_are_ignored,
         lifecycle::a_revoked_right_ends_a_watch,

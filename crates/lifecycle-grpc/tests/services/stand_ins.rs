@@ -53,6 +53,10 @@ impl AttachHub for TestHub {
 pub(crate) struct TestRecorder {
     pub(crate) client: Client,
     pub(crate) recorded: Mutex<Vec<DeletionRequest>>,
+    /// The request for the pod `slow` has arrived.
+    pub(crate) arrived: tokio::sync::Notify,
+    /// That request may be recorded.
+    pub(crate) may_record: tokio::sync::Notify,
 }
 
 #[tonic::async_trait]
@@ -63,6 +67,10 @@ impl DeletionRecorder for TestRecorder {
         _: Option<&str>,
         request: &DeletionRequest,
     ) -> Result<Arc<CachedPod>, Status> {
+        if pod.name == "slow" {
+            self.arrived.notify_one();
+            self.may_record.notified().await;
+        }
         self.recorded.lock().push(request.clone());
         let pods: Api<CachedPod> = Api::namespaced(self.client.clone(), &pod.namespace);
         Ok(Arc::new(pods.get(&pod.name).await.map_err(|error| Status::not_found(error.to_string()))?))

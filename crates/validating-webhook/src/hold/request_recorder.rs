@@ -139,7 +139,12 @@ fn operation(pod: &Pod, response: &v1::RequestDeletionResponse) -> Option<Change
 fn explain(status: &Status) -> String {
     let message = status.message();
     match status.code() {
-        Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::Unknown => {
+        Code::DeadlineExceeded => {
+            format!(
+                "the lifecycle-controller has not answered in time ({message}), and it may still be recorded"
+            )
+        }
+        Code::Unavailable | Code::Cancelled | Code::Unknown => {
             format!("could not reach the lifecycle-controller ({message})")
         }
         Code::Unauthenticated | Code::InvalidArgument => format!(

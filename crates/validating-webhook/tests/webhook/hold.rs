@@ -310,6 +310,7 @@ async fn a_pod_is_held_when_the_controller_cannot_record_the_request() {
     let fixture = Fixture::new().await;
     for (status, words) in [
         (Status::unavailable("going away"), "could not reach the lifecycle-controller"),
+        (Status::deadline_exceeded("no answer in time"), "it may still be recorded"),
         (Status::invalid_argument("no"), "--trusted-requester"),
         (Status::unauthenticated("no"), "--token-file"),
         (Status::not_found("who?"), "does not know the pod"),

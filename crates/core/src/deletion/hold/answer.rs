@@ -58,7 +58,7 @@ pub fn answer(pod: &Pod, kind: DeletionKind, outcome: RecordOutcome<'_>) -> Stri
         RecordOutcome::Refused(why) => why.to_owned(),
         RecordOutcome::Failed(why) => format!(
             "pod {namespace}/{name} is held by PodOpsLifecycle, and the deletion request could not be recorded: {why}; \
-             nothing was changed, try again"
+             try again"
         ),
         RecordOutcome::Recorded(request) if !pod.view().is_controlled() => {
             let begin = match kind {
