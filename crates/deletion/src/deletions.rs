@@ -15,9 +15,10 @@ use podward_runtime::retry::spread;
 
 use crate::budgets::{BudgetRoom, Budgets};
 use crate::dry_runs::DryRuns;
+use crate::joint_count::JointCount;
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
-use crate::owners::{OwnerCounts, ReplicaCounts, Rollouts};
+use crate::owners::{ReplicaCounts, Rollouts};
 use crate::postponement;
 use crate::requesters::{BY_LABEL, REQUESTER_RETRY_DELAY, RequesterCheck, Requesters};
 use crate::shared_reads::SharedReads;
@@ -31,7 +32,7 @@ pub struct Deletions {
     pub(crate) replica_counts: ReplicaCounts,
     rollouts: Rollouts,
     /// The counts of the owners whose pods are deleted together, by UID.
-    pub(crate) joint: SharedReads<OwnerCounts>,
+    pub(crate) joint: SharedReads<JointCount>,
     pub(crate) lost_nodes: LostNodes,
     pub(crate) requesters: Requesters,
     dry_runs: Option<DryRuns>,

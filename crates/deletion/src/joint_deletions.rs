@@ -12,7 +12,8 @@ use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, now, pod_call};
 use podward_runtime::retry::{CONFLICT, Retryable, spread};
 
 use crate::deletions::Deletions;
-use crate::owners::{OwnerCounts, read_counts};
+use crate::joint_count::JointCount;
+use crate::owners::read_counts;
 use crate::recording::patch;
 use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 
@@ -50,10 +51,22 @@ impl Deletions {
             let left = (!left.is_zero()).then_some(left);
             return Ok(left.map(|left| DeletionStep { wake: Some(left), ..DeletionStep::default() }));
         }
-        let read = async || read_counts(&self.client, pod, owner).await;
-        let decide =
-            async |counts: &mut OwnerCounts| Ok(counts.workload.joint_deletion(&counts.members, pod.uid()));
-        let others = match self.joint.decide(&owner.uid, read, decide).await? {
+        let read = async || {
+            let counts = read_counts(&self.client, pod, owner).await?;
+            Ok(JointCount { counts, is_decided: false })
+        };
+        let decide = async |shared: &mut JointCount| {
+            let found = shared.counts.workload.joint_deletion(&shared.counts.members, pod.uid());
+            let was_decided = shared.is_decided;
+            shared.is_decided |= matches!(&found, JointDeletion::Now(others) if !others.is_empty());
+            Ok((!was_decided).then_some(found))
+        };
+        let Some(found) = self.joint.decide(&owner.uid, read, decide).await? else {
+            // The other pod writes this one.
+            let wake = Some(spread(BUDGET_RECHECK_DELAY, 0.25));
+            return Ok(Some(DeletionStep { wake, ..DeletionStep::default() }));
+        };
+        let others = match found {
             JointDeletion::Now(others) => others,
             JointDeletion::With(mut names) => {
                 let more = names.len().saturating_sub(NAMED);

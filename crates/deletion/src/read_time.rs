@@ -2,13 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use podward_kube_util::{ApiError, CachedPod};
-
 /// The time for which a count is used for other pods of the same owner. A scale-in of many pods arrives as one burst:
 /// otherwise each pod would cause a list of all pods. The result of one count is consistent for all pods together.
 const COUNT_VALID_FOR: Duration = Duration::from_secs(1);
-/// A read that takes at least this time is followed by a pause.
-const SLOW_READ: Duration = Duration::from_millis(250);
 
 /// The time of a read.
 #[derive(Clone, Copy, Debug)]
@@ -45,47 +41,24 @@ impl ReadTime {
         self.is_current(asked) || self.ended.elapsed() < COUNT_VALID_FOR
     }
 
-    /// Returns the time until the same may be read again, so that slow reads take at most a third of the time.
+    /// Returns the time until the same may be read again, so that reads take at most a third of the time.
     pub(crate) fn pause(self) -> Duration {
-        let took = self.ended.duration_since(self.began);
-        if took < SLOW_READ { Duration::ZERO } else { (2 * took).saturating_sub(self.ended.elapsed()) }
+        (2 * self.ended.duration_since(self.began)).saturating_sub(self.ended.elapsed())
     }
 }
 
-/// The last read of something that many pods need. Its owner holds a lock while it reads.
-#[derive(Debug, Default)]
-pub(crate) struct LastRead {
-    succeeded: Option<ReadTime>,
-    /// The last read, if it timed out: what it was, and the timeout.
-    timed_out: Option<(ReadTime, &'static str, Duration)>,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl LastRead {
-    /// Waits until `pod`, which has waited for the lock since `asked`, may read again.
-    ///
-    /// # Errors
-    /// Fails if a read timed out meanwhile. Otherwise the pods that wait would repeat it one after the other.
-    pub(crate) async fn before_next(&self, pod: &CachedPod, asked: Instant) -> Result<(), ApiError> {
-        if let Some((time, what, after)) = self.timed_out
-            && time.ended >= asked
-        {
-            return Err(ApiError::TimedOut { what, pod: pod.key(), after });
-        }
-        let pause = self.succeeded.map_or(Duration::ZERO, ReadTime::pause);
-        // A sleep of no time would last until the next tick of the timer.
-        if !pause.is_zero() {
-            tokio::time::sleep(pause).await;
-        }
-        Ok(())
-    }
-
-    /// Stores the end of a read that began at `began`.
-    pub(crate) fn ended<T>(&mut self, began: Instant, read: &Result<T, ApiError>) {
-        let time = ReadTime::since(began);
-        match read {
-            Ok(_) => *self = LastRead { succeeded: Some(time), timed_out: None },
-            Err(ApiError::TimedOut { what, after, .. }) => self.timed_out = Some((time, what, *after)),
-            Err(_) => {}
-        }
+    #[test]
+    fn a_pause_is_twice_as_long_as_the_read() {
+        let ended = Instant::now();
+        let took =
+            |seconds| ReadTime { began: ended - Duration::from_secs(seconds), ended }.pause().as_secs_f64();
+        assert!((9.0..=10.0).contains(&took(5)), "{}", took(5));
+        let ended_before =
+            ReadTime { began: ended - Duration::from_secs(9), ended: ended - Duration::from_secs(6) };
+        assert_eq!(ended_before.pause(), Duration::ZERO);
     }
 }

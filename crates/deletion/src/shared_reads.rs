@@ -7,9 +7,10 @@ use std::time::Instant;
 use parking_lot::Mutex;
 use podward_kube_util::ApiError;
 
+use crate::last_timeout::LastTimeout;
 use crate::read_time::ReadTime;
 
-type SharedRead<T> = Arc<tokio::sync::Mutex<Option<(ReadTime, T)>>>;
+type SharedRead<T> = Arc<tokio::sync::Mutex<(Option<(ReadTime, T)>, LastTimeout)>>;
 
 /// One entry for each key for which a request is being decided. Clones share the entries.
 pub(crate) struct SharedReads<T> {
@@ -34,7 +35,7 @@ impl<T> SharedReads<T> {
     /// next one, and `decide` shows the others what it has decided by changing the value.
     ///
     /// # Errors
-    /// Fails if `read` or `decide` fails. Then the next request reads again.
+    /// Fails if `read` or `decide` fails. Then the next request reads again, unless it waited for a read that timed out.
     pub(crate) async fn decide<R>(
         &self,
         key: &str,
@@ -60,7 +61,7 @@ impl<T> SharedReads<T> {
 }
 
 async fn decide_with<T, R>(
-    shared: &mut Option<(ReadTime, T)>,
+    (shared, last_timeout): &mut (Option<(ReadTime, T)>, LastTimeout),
     asked: Instant,
     read: impl AsyncFnOnce() -> Result<T, ApiError>,
     decide: impl AsyncFnOnce(&mut T) -> Result<R, ApiError>,
@@ -68,9 +69,11 @@ async fn decide_with<T, R>(
     let (time, mut value) = match shared.take().filter(|(time, _)| time.answers(asked)) {
         Some(found) => found,
         None => {
+            last_timeout.check(asked)?;
             let began = Instant::now();
-            let value = read().await?;
-            (ReadTime::since(began), value)
+            let read = read().await;
+            last_timeout.ended(&read);
+            (ReadTime::since(began), read?)
         }
     };
     let decided = decide(&mut value).await?;

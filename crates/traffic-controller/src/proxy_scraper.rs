@@ -34,9 +34,10 @@ const NEW_NODES_INTERVAL: Duration = Duration::from_secs(30);
 const KEEP_READING: Duration = Duration::from_secs(1);
 /// The maximum number of concurrent reads.
 const MAX_CONCURRENT_READS: usize = 32;
-/// The same for nodes that are not Ready and for kube-proxies that could never be read. Most of these reads end with a
-/// timeout. They do not delay the others.
+/// The same for nodes that are not Ready. Most of these reads end with a timeout. They do not delay the others.
 const MAX_CONCURRENT_READS_OF_LOST_NODES: usize = 8;
+/// The same for kube-proxies of Ready nodes that could never be read.
+const MAX_CONCURRENT_READS_OF_UNREADABLE: usize = 8;
 
 /// The state of each node's kube-proxy, and the client that reads it.
 pub(crate) struct ProxyScraper {
@@ -44,6 +45,7 @@ pub(crate) struct ProxyScraper {
     nodes: Mutex<HashMap<Arc<str>, ScrapedProxy>>,
     permits: Semaphore,
     lost_permits: Semaphore,
+    unreadable_permits: Semaphore,
     shared: Arc<SharedIndex>,
     metrics: Arc<TrafficMetrics>,
 }
@@ -101,7 +103,8 @@ impl ProxyScraper {
     pub(crate) fn new(pages: KubeProxyPages, shared: Arc<SharedIndex>, metrics: Arc<TrafficMetrics>) -> Self {
         let permits = Semaphore::new(MAX_CONCURRENT_READS);
         let lost_permits = Semaphore::new(MAX_CONCURRENT_READS_OF_LOST_NODES);
-        Self { pages, nodes: Mutex::default(), permits, lost_permits, shared, metrics }
+        let unreadable_permits = Semaphore::new(MAX_CONCURRENT_READS_OF_UNREADABLE);
+        Self { pages, nodes: Mutex::default(), permits, lost_permits, unreadable_permits, shared, metrics }
     }
 
     /// Returns for each node whether its kube-proxy has applied the changes `changed`, one for each address family.
@@ -176,16 +179,21 @@ impl ProxyScraper {
     async fn read_while_needed(self: Arc<Self>, node: Arc<str>) {
         let mut paired = PairedRead::Initial;
         loop {
-            let (address, is_lost) = {
+            let (address, permits) = {
                 let mut entries = self.nodes.lock();
                 let Some(entry) = entries.get_mut(&node) else { return };
                 if entry.read_until < self.shared.clock.now() {
                     entry.is_read = false;
                     return;
                 }
-                (entry.address, !entry.is_ready || entry.proxy.is_unreadable())
+                let permits = match () {
+                    () if !entry.is_ready => &self.lost_permits,
+                    () if entry.proxy.is_unreadable() => &self.unreadable_permits,
+                    () => &self.permits,
+                };
+                (entry.address, permits)
             };
-            let read = match self.read(&node, address, is_lost).await {
+            let read = match self.read(&node, address, permits).await {
                 Ok(reading) if !self.knows_settings(&node, &reading) => {
                     self.read_settings(&node, address).await.map(|settings| (reading, Some(settings)))
                 }
@@ -223,10 +231,10 @@ impl ProxyScraper {
         &self,
         node: &Arc<str>,
         address: Option<IpAddr>,
-        is_lost: bool,
+        permits: &Semaphore,
     ) -> Result<ProxyReading, ReadFailure> {
         // The semaphores are never closed.
-        let _permit = if is_lost { &self.lost_permits } else { &self.permits }.acquire().await;
+        let _permit = permits.acquire().await;
         let asked = self.shared.clock.now();
         let page = self.pages.read(node, address, KubeProxyPage::Metrics).await?;
         let reading = match page.is_success {

@@ -43,8 +43,8 @@ pub trait HookAnswers {
     /// Returns the answer to `question`, or `None` when it has not been asked.
     fn answer(&self, question: &HookQuestion) -> Option<HookAnswer>;
 
-    /// Returns whether a question to `hook` in `phase` is open, or answered without an effect yet, so that the hook may
-    /// have acted. False when this is not known.
+    /// Returns whether `hook` was called in `phase`, and the question is open or answered without an effect yet, so that the
+    /// hook may have acted. False when this is not known.
     fn is_asked(&self, _hook: &str, _phase: HookPhase) -> bool {
         false
     }

@@ -11,7 +11,8 @@ use podward_core::deletion::{Ruling, WorkloadRulings};
 use podward_kube_util::{ApiError, CachedPod};
 
 use super::pod_counts::{self, OwnerCounts};
-use crate::read_time::{LastRead, ReadTime};
+use crate::last_timeout::LastTimeout;
+use crate::read_time::ReadTime;
 use crate::watches::WaitingPods;
 
 /// One entry per owner. The lock of an entry is held from the count to the decision, so that two pods cannot both be
@@ -27,7 +28,7 @@ struct PerOwnerCount {
     count: Option<CountedRulings>,
     /// The count directly before deletes.
     final_count: Option<CountedRulings>,
-    last_read: LastRead,
+    last_timeout: LastTimeout,
 }
 
 impl PerOwnerCount {
@@ -40,7 +41,7 @@ impl PerOwnerCount {
     ) -> Result<(Instant, OwnerCounts), ApiError> {
         let began = Instant::now();
         let counts = pod_counts::read(client, pod, owner).await;
-        self.last_read.ended(began, &counts);
+        self.last_timeout.ended(&counts);
         Ok((began, counts?))
     }
 }
@@ -106,8 +107,7 @@ impl ReplicaCounts {
             }
             return Ok(ruling);
         }
-        entry.last_read.before_next(pod, asked).await?;
-        let version = waiting.version(&owner.uid);
+        entry.last_timeout.check(asked)?;
         let (began, counts) = entry.read(client, pod, owner).await?;
         let rulings = entry.workload.rule(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
@@ -130,7 +130,7 @@ impl ReplicaCounts {
         if let Some(ruling) = known.and_then(|count| count.ruling(pod)) {
             return Ok(ruling);
         }
-        entry.last_read.before_next(pod, asked).await?;
+        entry.last_timeout.check(asked)?;
         let (began, counts) = entry.read(client, pod, owner).await?;
         let rulings = entry.workload.final_ruling(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);

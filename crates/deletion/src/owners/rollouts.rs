@@ -16,7 +16,8 @@ use podward_kube_util::{ApiError, CachedPod, pod_call};
 
 use super::pod_counts::{is_in_service, request_of};
 use super::pod_list::{self, PodMetadata};
-use crate::read_time::{LastRead, ReadTime};
+use crate::last_timeout::LastTimeout;
+use crate::read_time::ReadTime;
 use crate::waiting_rollouts::WaitingRollout;
 use crate::watches::WaitingPods;
 
@@ -40,7 +41,7 @@ pub(crate) struct Rollouts {
 struct RolloutCount {
     rollout: Rollout,
     counted: Option<ReadTime>,
-    last_read: LastRead,
+    last_timeout: LastTimeout,
 }
 
 /// The Deployment of a ReplicaSet. A rollout of many pods arrives as one burst, so a read is used for other pods too.
@@ -83,16 +84,16 @@ impl Rollouts {
                 return Ok(left);
             }
         }
+        count.last_timeout.check(asked)?;
         if let Some(counted) = count.counted {
-            tokio::time::sleep(COUNT_EVERY.saturating_sub(counted.age())).await;
+            tokio::time::sleep(COUNT_EVERY.saturating_sub(counted.age()).max(counted.pause())).await;
         }
-        count.last_read.before_next(pod, asked).await?;
         let is_new = |time: ReadTime| time.answers(asked);
         let Some(rolling) = self.deployment(client, pod, owner, is_new).await? else { return Ok(Ok(())) };
         let at = Instant::now();
         let params = ListParams::default().labels(&rolling.rollout.selector.to_string());
         let list = pod_list::list(client, &pod.key(), "list the pods of the Deployment of", params).await;
-        count.last_read.ended(at, &list);
+        count.last_timeout.ended(&list);
         let serving: Vec<RolloutPod> = list?.pods.iter().filter_map(serving).collect();
         count.rollout.count(rolling.at_least, &serving);
         count.counted = Some(ReadTime::since(at));

@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
@@ -204,32 +203,6 @@ async fn pods_that_wait_for_a_slow_count_share_the_next_one() {
         assert_eq!(going, 3);
         let reads = server.lists.load(Ordering::Relaxed);
         assert!(reads <= READS, "{reads} reads for {PODS} pods");
-    }
-}
-
-/// Each pod whose request is newer than the last count is a reason to count.
-#[tokio::test]
-async fn slow_counts_of_an_owner_take_a_third_of_the_time() {
-    const READ: Duration = Duration::from_millis(600);
-    for is_final in [false, true] {
-        let server = SlowApiServer { delay: READ, requested: Arc::default(), ..SlowApiServer::new(0, true) };
-        let (client, counts) = (server.client(), ReplicaCounts::default());
-        let (waiting, _wakeups) = WaitingPods::new(client.clone());
-        let pods = server.cached();
-        let owner: &OwnerReference = pods[0].controller().unwrap();
-        let began = Instant::now();
-        let rulings = join_all(pods.iter().zip(0u32..).map(async |(pod, number)| {
-            tokio::time::sleep(Duration::from_millis(300) * number).await;
-            server.requested.fetch_add(1, Ordering::Relaxed);
-            match is_final {
-                false => counts.rule(&client, &waiting, pod, owner, false).await.unwrap(),
-                true => counts.final_ruling(&client, pod, owner).await.unwrap(),
-            }
-        }));
-        assert!(rulings.await.into_iter().all(|ruling| ruling == Ruling::Go));
-        let (reads, took) = (server.reads(), began.elapsed());
-        let at_most = 1 + (took.as_millis() / (3 * READ).as_millis()) as usize;
-        assert!(reads <= at_most, "{reads} reads of {READ:?} in {took:?}, {is_final}");
     }
 }
 

@@ -22,7 +22,7 @@ pub(crate) use hook_state::HookHealth;
 use hook_state::HookState;
 pub(crate) use output::TableOutput;
 use podward_kube_util::CachedPod;
-use recent_answers::RecentAnswers;
+use recent_answers::{RecentAnswers, is_same};
 
 /// The question table. It keeps the open questions and, for some seconds, the answers to closed ones.
 #[derive(Debug, Default)]
@@ -135,11 +135,13 @@ impl QuestionTable {
         }
     }
 
-    /// Returns true if `hook` is asked about the pod in `phase`, or its answer has had no effect yet.
+    /// Returns true if `hook` was called about the pod in `phase`, and the question is still open or its answer has had no
+    /// effect yet.
     pub(crate) fn is_asked(&self, uid: &str, hook: &str, phase: HookPhase) -> bool {
         let asked = self.pods.get(uid).into_iter().flat_map(|asked| &asked.questions);
         asked
             .filter_map(|id| self.questions.get(id))
+            .filter(|entry| entry.attempt > 0 || entry.answer.is_some())
             .any(|entry| entry.question.hook == hook && entry.question.phase == phase)
     }
 
@@ -303,17 +305,6 @@ impl QuestionTable {
         self.questions.values().for_each(|entry| entry.cancel.cancel());
         *self = QuestionTable::new(self.out.clone());
     }
-}
-
-/// Returns true if the answer to `asked` answers `question`: hook, phase and time identify a question of a pod. In a check
-/// the types of its operations do too: they may change while the time stays.
-fn is_same(asked: &HookQuestion, question: &HookQuestion) -> bool {
-    let is_check = matches!(question.phase, HookPhase::PreCheck | HookPhase::PostCheck);
-    let covers = || question.operations.iter().all(|operation| asked.operations.contains(operation));
-    asked.since == question.since
-        && asked.phase == question.phase
-        && asked.hook == question.hook
-        && (!is_check || covers())
 }
 
 #[cfg(test)]

@@ -6,8 +6,6 @@ use std::time::{Duration, Instant};
 
 use podward_core::hooks::{Evidence, HookPhase, HookQuestion};
 
-use super::is_same;
-
 /// How long an answer is kept. If the write that it led to is rejected (another writer was faster), the question is
 /// opened again, and the hook need not be called again.
 const RETENTION: Duration = Duration::from_secs(10);
@@ -104,4 +102,15 @@ fn changes_use(phase: HookPhase) -> bool {
 
 fn key(uid: &str, question: &HookQuestion) -> AnswerKey {
     (uid.to_owned(), question.hook.clone())
+}
+
+/// Returns true if the answer to `asked` answers `question`: hook, phase and time identify a question of a pod. In a check
+/// the types of its operations do too: they may change while the time stays.
+pub(super) fn is_same(asked: &HookQuestion, question: &HookQuestion) -> bool {
+    let is_check = matches!(question.phase, HookPhase::PreCheck | HookPhase::PostCheck);
+    let covers = || question.operations.iter().all(|operation| asked.operations.contains(operation));
+    asked.since == question.since
+        && asked.phase == question.phase
+        && asked.hook == question.hook
+        && (!is_check || covers())
 }

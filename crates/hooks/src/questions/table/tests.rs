@@ -134,7 +134,10 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
     assert_eq!(fixture.answer("u", "lb"), None, "not asked");
     fixture.ask("u", &[question("lb", 1), question("lb", 1)]);
     assert_eq!(fixture.answer("u", "lb"), Some(HookAnswer::Open { message: String::new() }));
+    let is_asked = |fixture: &Fixture, uid, phase| fixture.table.is_asked(uid, "lb", phase);
+    assert!(!is_asked(&fixture, "u", HookPhase::Prepare), "the hook was not called yet");
     let call = fixture.call("lb").unwrap();
+    assert!(is_asked(&fixture, "u", HookPhase::Prepare), "it is called");
     assert_eq!((call.request.attempt, call.request.question_id.as_str()), (1, "u/lb/PREPARE/1"));
     fixture.ask("u", &[question("lb", 1)]);
     assert!(fixture.call("lb").is_none(), "it is in flight");
@@ -145,7 +148,6 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
     );
     fixture.ask("u", &[question("lb", 1)]);
     assert!(fixture.call("lb").is_none(), "it is answered");
-    let is_asked = |fixture: &Fixture, uid, phase| fixture.table.is_asked(uid, "lb", phase);
     assert!(is_asked(&fixture, "u", HookPhase::Prepare), "the answer has had no effect");
     assert!(!is_asked(&fixture, "u", HookPhase::Complete) && !is_asked(&fixture, "v", HookPhase::Prepare));
     fixture.ask("u", &[]);
