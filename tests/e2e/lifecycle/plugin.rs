@@ -55,9 +55,10 @@ async fn step_by_step(fixture: Arc<Fixture>) -> Result<()> {
     fixture.plugin(&["busy", "web", "--for=600", "--reason=restores a backup"]).await?.succeeded()?;
     // It does not wait without being asked to.
     fixture.plugin(&["begin", "web", "--type=update"]).await?.succeeded()?;
-    let late = fixture.plugin(&["wait", "web", "--for=permitted", "--timeout=2"]).await?;
+    // Longer than the 5 s after which the condition says why the pod waits.
+    let late = fixture.plugin(&["wait", "web", "--for=permitted", "--timeout=8"]).await?;
     ensure!(late.code == Some(1) && late.said.contains("restores a backup"), "{late:?}");
-    ensure!(late.said.contains("within 2 s: kubectl podward why web -n "), "{late:?}");
+    ensure!(late.said.contains("within 8 s: kubectl podward why web -n "), "{late:?}");
     let other = fixture.plugin(&["begin", "web", "--type=restart"]).await?;
     ensure!(
         other.code == Some(1) && other.said.contains("an operation kubectl (update) already"),
