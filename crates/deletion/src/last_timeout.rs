@@ -18,26 +18,28 @@ struct Timeout {
 }
 
 impl LastTimeout {
-    /// Checks that no read has timed out since `asked`.
+    /// Returns what `read` returns, for a pod that has asked at `asked`.
     ///
     /// # Errors
-    /// Fails with the timeout of that read, which names the pod that made it.
-    pub(crate) fn check(&self, asked: Instant) -> Result<(), ApiError> {
-        match &self.0 {
-            Some(Timeout { at, what, pod, after }) if *at >= asked => {
-                Err(ApiError::TimedOut { what, pod: pod.clone(), after: *after })
-            }
-            _ => Ok(()),
+    /// Fails if the read fails, and without a read if one has timed out since then: with that timeout, which names the
+    /// pod that made the read.
+    pub(crate) async fn read<T>(
+        &mut self,
+        asked: Instant,
+        read: impl AsyncFnOnce() -> Result<T, ApiError>,
+    ) -> Result<T, ApiError> {
+        if let Some(Timeout { at, what, pod, after }) = &self.0
+            && *at >= asked
+        {
+            return Err(ApiError::TimedOut { what, pod: pod.clone(), after: *after });
         }
-    }
-
-    /// Notes the end of a read.
-    pub(crate) fn ended<T>(&mut self, read: &Result<T, ApiError>) {
-        self.0 = match read {
+        let result = read().await;
+        self.0 = match &result {
             Err(ApiError::TimedOut { what, pod, after }) => {
                 Some(Timeout { at: Instant::now(), what, pod: pod.clone(), after: *after })
             }
             _ => None,
         };
+        result
     }
 }

@@ -111,15 +111,12 @@ impl DeletionRequestWriter {
         let carried = pod.carried(present.as_ref());
         match (intent(&carried), &present) {
             (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
-                match present.joined_by(&request) {
-                    // An eviction that the workload's delete keeps does not change that delete.
-                    Some(joined) if joined.by_workload && !request.by_workload => {
-                        Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?)
-                    }
-                    Some(joined) => match self.counted(&pod, joined).await? {
-                        Some(joined) => Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?),
-                        None => Ok(pod),
-                    },
+                let joined = match present.joined_by(&request) {
+                    Some(joined) if request.by_workload => self.counted(&pod, joined).await?,
+                    joined => joined,
+                };
+                match joined {
+                    Some(joined) => Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?),
                     None => Ok(pod),
                 }
             }
@@ -219,14 +216,14 @@ impl DeletionRequestWriter {
         Ok(written?)
     }
 
-    /// Returns `request`, which replaces another request on `pod`. Returns `None` if the workload's controller made it and
-    /// the workload wants the pod.
+    /// Returns `request` of the workload's controller, which replaces another request on `pod`. Returns `None` if the
+    /// workload wants the pod.
     async fn counted(
         &self,
         pod: &CachedPod,
         mut request: DeletionRequest,
     ) -> Result<Option<DeletionRequest>, ApiError> {
-        let Some(owner) = pod.controller().filter(|_| request.by_workload) else { return Ok(Some(request)) };
+        let Some(owner) = pod.controller() else { return Ok(Some(request)) };
         let decide = |counts: &mut OwnerCounts| counts.admit(pod.uid(), now());
         let Ok(admitted) = self.decide(pod, owner, decide).await? else {
             return Ok(None);

@@ -69,11 +69,9 @@ async fn decide_with<T, R>(
     let (time, mut value) = match shared.take().filter(|(time, _)| time.answers(asked)) {
         Some(found) => found,
         None => {
-            last_timeout.check(asked)?;
             let began = Instant::now();
-            let read = read().await;
-            last_timeout.ended(&read);
-            (ReadTime::since(began), read?)
+            let value = last_timeout.read(asked, read).await?;
+            (ReadTime::since(began), value)
         }
     };
     let decided = decide(&mut value).await?;

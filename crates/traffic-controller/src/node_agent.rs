@@ -221,37 +221,25 @@ mod tests {
         assert!(why.contains("more than 500 ports"), "{why}");
     }
 
-    /// A certificate of an authority. Nothing is signed by it.
-    const AUTHORITY: &str = "\
------BEGIN CERTIFICATE-----
-MIIBcjCCARegAwIBAgIUSyTsD7+odViapnAgAYq1WAdUqxcwCgYIKoZIzj0EAwIw
-DTELMAkGA1UEAwwCY2EwIBcNMjYxMTI5MTkyMzM3WhgPMjEyNjExMDUxOTIzMzda
-MA0xCzAJBgNVBAMMAmNhMFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEKEC+NABk
-5MRutrG9KEx9doHlqRlBhVm21w2MdDkrIJ28uwTffPf6oSD+6CugA1CurUpUdMIC
-MwNRetM5jGU8kaNTMFEwHQYDVR0OBBYEFFLnehYr7DsUzQ21FcPM8Up2q1cbMB8G
-A1UdIwQYMBaAFFLnehYr7DsUzQ21FcPM8Up2q1cbMA8GA1UdEwEB/wQFMAMBAf8w
-CgYIKoZIzj0EAwIDSQAwRgIhAKdAe+cJhNSRbiolY5BdO2zNISLG0aBIodLE9wXT
-E9YwAiEA2lJeOFAS2qPgO7s/6aYnlZWqJt5AOewo0NiT1VY1y0o=
------END CERTIFICATE-----
-";
-
     /// All calls to a node share one channel, which makes one connection at a time.
     #[tokio::test]
     async fn a_node_agent_that_hangs_delays_no_pod_for_longer_than_one_call() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("https://{NODE_IP}:{}", listener.local_addr().unwrap().port());
-        let token = std::env::temp_dir().join(format!("podward-node-agent-token-{}", std::process::id()));
-        std::fs::write(&token, "token").unwrap();
+        let token = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(token.path(), "token").unwrap();
         let args = NodeAgentArgs {
             node_agent_url: Some(url.clone()),
             node_agent_name: "node-agent".to_owned(),
             node_agent_ca: None,
-            node_agent_token_file: token.clone(),
+            node_agent_token_file: token.path().to_owned(),
         };
         let shared = Arc::new(SharedIndex::new(Clock::start()));
         let address = "127.0.0.1".parse().ok();
         shared.index.lock().put_node(&"n1".into(), IndexedNode { address, not_ready_since: None });
-        let authorities = AuthoritySource::Pem(AUTHORITY.to_owned());
+        // Nothing is signed by it.
+        let authority = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let authorities = AuthoritySource::Pem(authority.cert.pem());
         let agents = NodeAgents::new(url, &args, authorities, shared);
         let pod = TargetPod {
             namespace: "shop".into(),
@@ -271,6 +259,5 @@ E9YwAiEA2lJeOFAS2qPgO7s/6aYnlZWqJt5AOewo0NiT1VY1y0o=
         }
         // A call and the pause after it.
         assert!(start.elapsed() < Duration::from_millis(2500), "{:?}", start.elapsed());
-        std::fs::remove_file(token).unwrap();
     }
 }

@@ -32,17 +32,15 @@ struct PerOwnerCount {
 }
 
 impl PerOwnerCount {
-    /// Reads `owner` and its pods. Also returns when the read began.
+    /// Reads `owner` and its pods, for `pod`, which has asked at `asked`.
     async fn read(
         &mut self,
         client: &Client,
         pod: &CachedPod,
         owner: &OwnerReference,
-    ) -> Result<(Instant, OwnerCounts), ApiError> {
-        let began = Instant::now();
-        let counts = pod_counts::read(client, pod, owner).await;
-        self.last_timeout.ended(&counts);
-        Ok((began, counts?))
+        asked: Instant,
+    ) -> Result<OwnerCounts, ApiError> {
+        self.last_timeout.read(asked, async || pod_counts::read(client, pod, owner).await).await
     }
 }
 
@@ -107,8 +105,8 @@ impl ReplicaCounts {
             }
             return Ok(ruling);
         }
-        entry.last_timeout.check(asked)?;
-        let (began, counts) = entry.read(client, pod, owner).await?;
+        let began = Instant::now();
+        let counts = entry.read(client, pod, owner, asked).await?;
         let rulings = entry.workload.rule(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         let started = waiting.wait_for_owner(&pod.key(), owner, &counts.workload);
@@ -130,8 +128,8 @@ impl ReplicaCounts {
         if let Some(ruling) = known.and_then(|count| count.ruling(pod)) {
             return Ok(ruling);
         }
-        entry.last_timeout.check(asked)?;
-        let (began, counts) = entry.read(client, pod, owner).await?;
+        let began = Instant::now();
+        let counts = entry.read(client, pod, owner, asked).await?;
         let rulings = entry.workload.final_ruling(&counts.workload, &counts.members);
         let ruling = rulings.get(pod.uid()).cloned().unwrap_or(Ruling::Go);
         entry.final_count = Some(CountedRulings::new(began, None, rulings, counts));

@@ -84,7 +84,6 @@ impl Rollouts {
                 return Ok(left);
             }
         }
-        count.last_timeout.check(asked)?;
         if let Some(counted) = count.counted {
             tokio::time::sleep(COUNT_EVERY.saturating_sub(counted.age()).max(counted.pause())).await;
         }
@@ -92,9 +91,10 @@ impl Rollouts {
         let Some(rolling) = self.deployment(client, pod, owner, is_new).await? else { return Ok(Ok(())) };
         let at = Instant::now();
         let params = ListParams::default().labels(&rolling.rollout.selector.to_string());
-        let list = pod_list::list(client, &pod.key(), "list the pods of the Deployment of", params).await;
-        count.last_timeout.ended(&list);
-        let serving: Vec<RolloutPod> = list?.pods.iter().filter_map(serving).collect();
+        let key = pod.key();
+        let list = async || pod_list::list(client, &key, "list the pods of the Deployment of", params).await;
+        let list = count.last_timeout.read(asked, list).await?;
+        let serving: Vec<RolloutPod> = list.pods.iter().filter_map(serving).collect();
         count.rollout.count(rolling.at_least, &serving);
         count.counted = Some(ReadTime::since(at));
         Ok(count.rollout.leave(pod.uid()))

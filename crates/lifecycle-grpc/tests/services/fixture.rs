@@ -119,6 +119,7 @@ impl Fixture {
                 recorded: Mutex::default(),
                 arrived: Default::default(),
                 may_record: Default::default(),
+                stored: Default::default(),
             }),
             _stop: stop.clone().drop_guard(),
             cluster,

@@ -57,6 +57,8 @@ pub(crate) struct TestRecorder {
     pub(crate) arrived: tokio::sync::Notify,
     /// That request may be recorded.
     pub(crate) may_record: tokio::sync::Notify,
+    /// That request is in `recorded`.
+    pub(crate) stored: tokio::sync::Notify,
 }
 
 #[tonic::async_trait]
@@ -67,11 +69,15 @@ impl DeletionRecorder for TestRecorder {
         _: Option<&str>,
         request: &DeletionRequest,
     ) -> Result<Arc<CachedPod>, Status> {
-        if pod.name == "slow" {
+        let is_slow = pod.name == "slow";
+        if is_slow {
             self.arrived.notify_one();
             self.may_record.notified().await;
         }
         self.recorded.lock().push(request.clone());
+        if is_slow {
+            self.stored.notify_one();
+        }
         let pods: Api<CachedPod> = Api::namespaced(self.client.clone(), &pod.namespace);
         Ok(Arc::new(pods.get(&pod.name).await.map_err(|error| Status::not_found(error.to_string()))?))
     }
