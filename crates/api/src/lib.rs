@@ -13,6 +13,7 @@ pub mod downgrade;
 mod invalid_field;
 mod lifecycle_hook;
 pub mod pod_transition_rule;
+pub mod quantity;
 pub mod registry_connection;
 mod schema;
 mod selector;

@@ -107,9 +107,22 @@ pub(crate) async fn call<T>(
 
 #[cfg(test)]
 mod tests {
+    use podward_core::webhook_path::PathSecret;
     use serde_json::json;
 
     use super::*;
+
+    #[tokio::test]
+    async fn the_path_of_a_webhook_is_shown_without_its_secret() {
+        let path = PathSecret::of_random([0xab; 32]).path("/mutate");
+        let text = format!("Post \"https://mutating-webhook.podward-system.svc:443{path}\": EOF");
+        let details = json!({"causes": [{"message": text}]});
+        let status = json!({"status": "Failure", "code": 500, "message": text, "details": details});
+        let refused = kube::Error::Api(serde_json::from_value(status).unwrap());
+        let error = call("create pod", "shop/web", async { Err::<(), _>(refused) }).await.unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains(".svc:443/<secret>/mutate") && !text.contains("abab"), "{text}");
+    }
 
     #[test]
     fn a_namespace_that_ends_is_no_problem() {

@@ -79,11 +79,7 @@ impl Metrics {
             self.writes.clone(),
         );
         self.watches.register(registry);
-        registry.register(
-            "events_dropped",
-            "Events that were not stored, because the queue was full or the request failed",
-            self.events.dropped.clone(),
-        );
+        self.events.register(registry);
     }
 
     /// Sets what is only known while this replica works on CloneSets.

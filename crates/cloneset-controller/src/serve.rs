@@ -7,7 +7,7 @@ use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::lease::{stand, work_while};
 use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Traces;
-use podward_runtime::{client, shutdown, telemetry};
+use podward_runtime::{client, telemetry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -23,11 +23,7 @@ const SERVICE: &str = "cloneset-controller";
 /// # Errors
 /// Fails if the process cannot start: no API server is configured, or the admin port is taken.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    telemetry::init(&args.process.log)?;
-    shutdown::block_on(args.process.threads.map(usize::from), async move {
-        let stop = shutdown::on_signal().context("could not listen for signals")?;
-        serve(args, stop).await
-    })
+    podward_runtime::run(&args.process.clone(), |stop| serve(args, stop))
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {

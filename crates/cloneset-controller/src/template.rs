@@ -32,7 +32,6 @@ mod new_pod;
 mod owner;
 mod pending_update;
 mod pod_patch;
-mod quantity;
 mod replaced;
 mod resized;
 mod resources;

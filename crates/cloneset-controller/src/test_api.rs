@@ -102,6 +102,11 @@ impl ApiServer {
         of_resource.count()
     }
 
+    /// Returns all requests as one text.
+    pub(crate) fn requests(&self) -> String {
+        format!("{:?}", self.inner.lock().requests)
+    }
+
     /// Returns the types, reasons and texts of the events so far.
     pub(crate) async fn events(&self, context: &Context) -> Vec<(String, String, String)> {
         let text = |event: &Value, field: &str| event[field].as_str().unwrap_or_default().to_owned();

@@ -16,7 +16,7 @@ pub use budget::{
     eviction_room, still_covers,
 };
 pub use joint::JointDeletion;
-pub use label_author::{LabelAuthor, with_label_author};
+pub use label_author::{LabelAuthor, names_requester, with_label_author};
 pub use rollout::{Rollout, RolloutPod};
 pub use rulings::WorkloadRulings;
 pub use workload::{DeletionProgress, Ruling, Workload, WorkloadPod, WorkloadPodRequest, is_by_workload};

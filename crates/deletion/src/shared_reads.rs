@@ -82,8 +82,10 @@ async fn decide_with<T, R>(
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::time::Duration;
 
     use futures::future::join_all;
+    use podward_kube_util::PodKey;
 
     use super::*;
 
@@ -121,12 +123,34 @@ mod tests {
         let decide = async |(): &mut ()| match reads.get() {
             1 => Err(ApiError::Conflict {
                 what: "try",
-                pod: podward_kube_util::PodKey { namespace: "shop".to_owned(), name: "web-0".to_owned() },
+                pod: PodKey { namespace: "shop".to_owned(), name: "web-0".to_owned() },
             }),
             _ => Ok(()),
         };
         let decided = join_all((0..3).map(async |_| shared.decide("one", read, decide).await)).await;
         assert!(decided[0].is_err() && decided[1].is_ok() && decided[2].is_ok(), "{decided:?}");
         assert_eq!(reads.get(), 2);
+    }
+
+    #[tokio::test]
+    async fn requests_that_wait_for_a_read_share_its_timeout() {
+        let (shared, reads) = (SharedReads::<()>::default(), Cell::new(0));
+        let timeout = async || {
+            reads.set(reads.get() + 1);
+            tokio::task::yield_now().await;
+            let pod = PodKey { namespace: "shop".to_owned(), name: "web-0".to_owned() };
+            Err(ApiError::TimedOut { what: "list the pods", pod, after: Duration::from_secs(10) })
+        };
+        let decide = async |(): &mut ()| Ok(());
+        let decided = join_all((0..8).map(async |_| shared.decide("one", timeout, decide).await)).await;
+        assert!(
+            decided.iter().all(|decided| matches!(decided, Err(ApiError::TimedOut { .. }))),
+            "{decided:?}"
+        );
+        // The first read began before the others asked.
+        assert!(reads.get() <= 2, "{} reads", reads.get());
+        let before = reads.get();
+        shared.decide("one", timeout, decide).await.unwrap_err();
+        assert_eq!(reads.get(), before + 1, "a later request reads again");
     }
 }

@@ -1,6 +1,7 @@
 //! Why a workload cannot create its pods.
 
 use k8s_openapi::api::core::v1::Event;
+use podward_core::webhook_path::without_webhook_secrets;
 
 use crate::cause::{Case, Cause};
 use crate::events::{PodEvents, first_seen, message as message_of, shown};
@@ -12,6 +13,7 @@ use crate::words::{between, shortened};
 /// The texts are those of Kubernetes 1.33 to 1.37: plugin/pkg/admission, apiserver/pkg/admission/plugin/webhook.
 #[must_use]
 pub fn refused(message: &str, namespace: &str, workload: &str) -> Cause {
+    let message = &without_webhook_secrets(message);
     let kubectl = |rest: &str| format!("kubectl -n {namespace} {rest}");
     let edit = kubectl(&format!("edit {workload}"));
     let text = message.replace("\\\"", "\"");
@@ -183,6 +185,25 @@ mod tests {
             assert_eq!(cause.case, case, "{message}");
             assert!(cause.what.contains(words), "{} lacks {words}", cause.what);
             assert_eq!(cause.next, next);
+        }
+    }
+
+    #[test]
+    fn secrets_of_webhook_paths_are_not_shown() {
+        let secret = "0123456789abcdef".repeat(4);
+        let failed = format!(
+            "Internal error occurred: failed calling webhook \"pod.mutating.podward.io\": failed to call webhook: Post \
+             \"https://mutating-webhook.podward-system.svc:443/{secret}/mutate?timeout=10s\": EOF"
+        );
+        let event = Event {
+            reason: Some("FailedCreate".to_owned()),
+            message: Some(failed.clone()),
+            ..Event::default()
+        };
+        let of_event = newest_refusal(vec![event], "shop", "statefulset/web").unwrap();
+        for cause in [refused(&failed, "shop", "deployment/web"), of_event] {
+            let shown = format!("{cause:?}");
+            assert!(shown.contains("/<secret>/mutate") && !shown.contains(&secret), "{shown}");
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
+use podward_core::webhook_path::without_webhook_secrets;
 
 /// The events of one object, the newest first.
 #[derive(Clone, Debug, Default)]
@@ -69,5 +70,6 @@ pub(crate) fn shown(event: &Event) -> String {
         times => format!(" ({times} times)"),
     };
     let reason = event.reason.as_deref().unwrap_or_default();
-    format!("event {reason}{times}: {}", crate::words::shortened(message(event), 400))
+    let message = without_webhook_secrets(message(event));
+    format!("event {reason}{times}: {}", crate::words::shortened(&message, 400))
 }

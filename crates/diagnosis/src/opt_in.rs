@@ -239,11 +239,8 @@ fn of_services(all: &mut Vec<Advice>, facts: &OptInFacts) {
 
 fn of_budgets(all: &mut Vec<Advice>, facts: &OptInFacts) {
     let labels = labels(facts);
-    let selects_pods = |budget: &&PodDisruptionBudget| {
-        let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-        selector.is_some_and(|selector| selects(selector, &labels))
-    };
-    let budgets: Vec<&PodDisruptionBudget> = facts.budgets.iter().filter(selects_pods).collect();
+    let budgets: Vec<&PodDisruptionBudget> =
+        facts.budgets.iter().filter(|budget| selects(budget, &labels)).collect();
     let names: Vec<&str> = budgets.iter().filter_map(|budget| budget.metadata.name.as_deref()).collect();
     if names.len() > 1 {
         add(

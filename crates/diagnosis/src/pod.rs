@@ -21,7 +21,7 @@ use crate::snapshot::Snapshot;
 use crate::traffic;
 
 pub use crate::pod_view::{is_ready, is_scheduled};
-pub use budgets::selects;
+pub(crate) use budgets::selects;
 pub use operation::{is_held, is_live};
 pub use scheduling::claim_names;
 

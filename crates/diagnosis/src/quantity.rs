@@ -1,32 +1,12 @@
 //! Quantities of Kubernetes, such as `500m` and `2Gi`, as numbers to compare.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-
-/// The suffixes and their factors in thousandths.
-const SUFFIXES: [(&str, f64); 14] = [
-    ("Ki", 1_024e3),
-    ("Mi", 1_048_576e3),
-    ("Gi", 1_073_741_824e3),
-    ("Ti", 1_099_511_627_776e3),
-    ("Pi", 1_125_899_906_842_624e3),
-    ("Ei", 1.152_921_504_606_847e21),
-    ("n", 1e-6),
-    ("u", 1e-3),
-    ("m", 1.0),
-    ("k", 1e6),
-    ("M", 1e9),
-    ("G", 1e12),
-    ("T", 1e15),
-    ("P", 1e18),
-];
+use podward_api::quantity::nanos;
 
 /// Returns a quantity in thousandths: CPU in millicores, memory in thousandths of a byte. A quantity that cannot be
 /// parsed is 0.
 pub(crate) fn thousandths(quantity: &Quantity) -> f64 {
-    let text = quantity.0.trim();
-    let found = SUFFIXES.iter().find_map(|(suffix, factor)| Some((text.strip_suffix(suffix)?, *factor)));
-    let (number, factor) = found.unwrap_or((text, 1e3));
-    number.parse::<f64>().map(|number| number * factor).unwrap_or_default()
+    nanos(&quantity.0).unwrap_or_default() as f64 / 1e6
 }
 
 /// Returns an amount of `resource` for people: CPU in cores, memory in MiB, other resources as numbers.

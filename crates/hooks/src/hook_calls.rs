@@ -122,7 +122,7 @@ impl HookAnswers for PodAnswers {
     }
 
     fn is_asked(&self, hook: &str, phase: HookPhase) -> bool {
-        self.table.lock().is_asked(&self.uid, hook, phase)
+        self.table.lock().is_asked(&self.uid, hook, phase, Instant::now())
     }
 }
 

@@ -5,7 +5,6 @@
 //! with long names.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -14,7 +13,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
 use podward_core::keys::HISTORY;
+use podward_runtime::retry::api_call;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 
 use crate::cached_pod::CachedPod;
@@ -24,7 +25,6 @@ use crate::cached_pod::CachedPod;
 const QUEUE_SIZE: usize = 4096;
 /// Limits the requests for events, which must not delay the writes of reconciliations.
 const MAX_CONCURRENT_REQUESTS: usize = 4;
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// The limit of `note`, in bytes (events.k8s.io/v1).
 const NOTE_LIMIT: usize = 1000;
 
@@ -47,6 +47,17 @@ pub struct EventMetrics {
     pub sent: Counter,
     /// Events that were not stored: the queue was full, or the request failed.
     pub dropped: Counter,
+}
+
+impl EventMetrics {
+    /// Adds the number of dropped events to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "events_dropped",
+            "Events that were not stored, because the queue was full or the request failed",
+            self.dropped.clone(),
+        );
+    }
 }
 
 /// The queue of events. Clones share it.
@@ -164,15 +175,10 @@ async fn send_all(client: Client, mut events: mpsc::Receiver<Event>, metrics: Ev
             let metrics = metrics.clone();
             async move {
                 metrics.sent.inc();
-                match tokio::time::timeout(REQUEST_TIMEOUT, api.create(&PostParams::default(), &event)).await
-                {
-                    Ok(Ok(_)) => return,
-                    Ok(Err(error)) => {
-                        tracing::warn!(%error, reason = event.reason, "could not send an event")
-                    }
-                    Err(_) => tracing::warn!(reason = event.reason, "no answer when sending an event"),
+                if let Err(error) = api_call(api.create(&PostParams::default(), &event)).await {
+                    tracing::warn!(%error, reason = event.reason, "could not send an event");
+                    metrics.dropped.inc();
                 }
-                metrics.dropped.inc();
             }
         })
         .await;

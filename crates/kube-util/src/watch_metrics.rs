@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 
 /// A watch that continues where it failed delivers nothing until an object changes. It counts as working if it has not
 /// failed again for this time, which is longer than the pause between two attempts.
-const RECOVERY: Duration = Duration::from_secs(120);
+pub(crate) const RECOVERY: Duration = Duration::from_secs(120);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WatchLabels {

@@ -15,6 +15,8 @@ use tokio_util::sync::CancellationToken;
 use podward_runtime::admin::ReadinessCondition;
 use podward_runtime::retry::{API_SERVER, delay_after};
 
+use crate::watch_metrics::RECOVERY;
+
 pub use crate::watch_metrics::WatchMetrics;
 
 /// The result of a watch is not used after the watch has failed for this time. Shorter failures are normal, for example
@@ -80,12 +82,15 @@ impl<V: Send + Sync + 'static> Watched<V> {
         let work = async move {
             let mut failures = 0;
             loop {
+                let mut listed_at: Option<Instant> = None;
                 let mut events = pin!(begin());
                 while let Some(event) = events.next().await {
                     match event {
                         Ok(event) => {
-                            if matches!(event, Event::InitDone) {
-                                failures = 0;
+                            match event {
+                                Event::Init | Event::InitApply(_) => {}
+                                Event::InitDone => listed_at = Some(Instant::now()),
+                                Event::Apply(_) | Event::Delete(_) => failures = 0,
                             }
                             task.apply(event, &mut read, &mut changed);
                         }
@@ -94,6 +99,10 @@ impl<V: Send + Sync + 'static> Watched<V> {
                             break;
                         }
                     }
+                }
+                // The list alone is no success: the watch after it may never start.
+                if listed_at.is_some_and(|at| at.elapsed() > RECOVERY) {
+                    failures = 0;
                 }
                 failures += 1;
                 tokio::time::sleep(delay_after(API_SERVER, failures)).await;
@@ -234,6 +243,8 @@ pub fn is_unknown_resource(error: &Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use futures::stream;
     use k8s_openapi::api::core::v1::Node;
     use prometheus_client::encoding::text::encode;
@@ -274,5 +285,31 @@ mod tests {
         stop.cancel();
         until(&|text| !text.contains("watch_failing{watch=\"nodes\"}")).await;
         assert!(text().contains("watch_failures_total{watch=\"nodes\"} 1"), "{}", text());
+    }
+
+    /// As with a role that allows to list, but not to watch.
+    #[tokio::test]
+    async fn delays_grow_while_lists_succeed_and_watches_do_not_start() {
+        let (begun, stop) = (Arc::new(AtomicU32::new(0)), CancellationToken::new());
+        let watch = Watch {
+            name: "nodes",
+            listed: ReadinessCondition::default(),
+            metrics: WatchMetrics::default(),
+            may_be_absent: false,
+            stop: stop.clone(),
+        };
+        let count = Arc::clone(&begun);
+        let begin = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            stream::iter([Ok(Event::<Node>::Init), Ok(Event::InitDone), Err(Error::NoResourceVersion)])
+        };
+        let start = Instant::now();
+        Watched::<()>::keep(watch, begin, |_| None, |_| ());
+        while begun.load(Ordering::Relaxed) < 4 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        stop.cancel();
+        // At least 0.25 s, 0.5 s and 1 s. Three first delays are 1.5 s at most.
+        assert!(start.elapsed() >= Duration::from_millis(1750), "{:?}", start.elapsed());
     }
 }

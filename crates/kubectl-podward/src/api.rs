@@ -1,12 +1,13 @@
 //! Requests to the API server.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use anyhow::{Error, Result};
 use kube::Api;
 use kube::api::ListParams;
 use kube::runtime::watcher;
-use podward_runtime::retry::{ApiCallError, api_call};
+use podward_runtime::retry::{API_TIMEOUT, ApiCallError, api_call_within};
 use serde::de::DeserializeOwned;
 
 /// The objects in an answer to a list.
@@ -16,7 +17,12 @@ const RESTARTS: usize = 3;
 
 /// Waits for an answer of the API server with a deadline.
 pub(crate) async fn with_timeout<T>(answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    api_call(answer).await.map_err(|error| match error {
+    within(API_TIMEOUT, answer).await
+}
+
+/// As [`with_timeout`], with a deadline of its own.
+pub(crate) async fn within<T>(timeout: Duration, answer: impl Future<Output = kube::Result<T>>) -> Result<T> {
+    api_call_within(timeout, answer).await.map_err(|error| match error {
         // Callers look for it.
         ApiCallError::Failed(error) => Error::new(*error),
         none @ ApiCallError::TimedOut(_) => Error::new(none),
@@ -37,6 +43,11 @@ pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
 /// Returns whether the API server does not have the object, or the kind.
 pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
     matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+}
+
+/// Returns whether the user may not do it.
+pub(crate) fn is_forbidden(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 403)
 }
 
 /// Returns whether the object was changed by somebody else before the write.

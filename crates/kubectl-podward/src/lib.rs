@@ -20,18 +20,45 @@ mod terminal;
 mod workload;
 mod workload_kind;
 
+use std::io::{Write, stderr};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error};
+use podward_core::webhook_path::without_webhook_secrets;
 
 pub use crate::args::PluginArgs;
 
-/// Runs the command of `args` and returns its exit code. A command that reports a problem returns a failure without an
-/// error.
-///
-/// # Errors
-/// When the command cannot be run. The error says what was being done, and to which object.
-pub fn run(args: PluginArgs) -> Result<ExitCode> {
+/// Runs the command of `args` and returns its exit code. If the command cannot be run, prints the error, which says what
+/// was being done, and to which object. A command that reports a problem returns a failure without an error.
+pub fn run(args: PluginArgs) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("start a runtime")?.block_on(args.run())
+    let outcome = runtime.context("start a runtime").and_then(|runtime| runtime.block_on(args.run()));
+    outcome.unwrap_or_else(|error| {
+        let _ = writeln!(stderr(), "{}", shown(&error));
+        ExitCode::FAILURE
+    })
+}
+
+/// Returns the text of an error, without the secrets of webhook paths, which the API server writes into its error about
+/// a webhook that it cannot call.
+fn shown(error: &Error) -> String {
+    without_webhook_secrets(&format!("Error: {error:?}")).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::anyhow;
+
+    use super::*;
+
+    #[test]
+    fn errors_are_shown_with_their_causes_and_without_secrets() {
+        let secret = "0123456789abcdef".repeat(4);
+        let called = format!(
+            "failed calling webhook: Post \"https://mutating-webhook.podward-system.svc:443/{secret}/x?timeout=5s\": EOF"
+        );
+        let error = shown(&anyhow!(called).context("release the removals"));
+        assert!(error.starts_with("Error: release the removals\n\nCaused by:\n"), "{error}");
+        assert!(error.contains(".svc:443/<secret>/x?") && !error.contains(&secret), "{error}");
+    }
 }

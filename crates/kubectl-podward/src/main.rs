@@ -11,5 +11,5 @@ fn main() -> anyhow::Result<ExitCode> {
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow!("a TLS provider was installed before main"))?;
-    run(PluginArgs::parse())
+    Ok(run(PluginArgs::parse()))
 }

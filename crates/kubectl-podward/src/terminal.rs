@@ -4,6 +4,7 @@ use std::io::{Result, Write};
 
 use anstream::AutoStream;
 use anstyle::{AnsiColor, Style};
+use podward_core::webhook_path::without_webhook_secrets;
 use podward_diagnosis::safe_text;
 
 /// Clears a terminal, and moves to its first line.
@@ -32,9 +33,9 @@ pub(crate) fn say(line: &str) {
     let _ = writeln!(std::io::stdout(), "{}", safe_line(line));
 }
 
-/// Writes a line of progress to the standard error, unless that is closed.
+/// Writes a line of progress to the standard error, unless that is closed. It may be an error of the API server.
 pub(crate) fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", safe_line(line));
+    let _ = writeln!(std::io::stderr(), "{}", safe_line(&without_webhook_secrets(line)));
 }
 
 /// Replaces what the terminal shows with `text`, in the styles of [`print`].

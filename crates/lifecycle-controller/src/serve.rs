@@ -9,7 +9,7 @@ use podward_runtime::lease::{LeaseParams, stand, work_while};
 use podward_runtime::progress::Progress;
 use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::CertificateSecret;
-use podward_runtime::{client, shutdown, telemetry};
+use podward_runtime::{client, telemetry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -29,11 +29,7 @@ const SERVICE: &str = "lifecycle-controller";
 /// # Errors
 /// When it can't start: no API server configured, or the admin port is taken.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    telemetry::init(&args.process.log)?;
-    shutdown::block_on(args.process.threads.map(usize::from), async move {
-        let stop = shutdown::on_signal().context("could not listen for signals")?;
-        serve(args, stop).await
-    })
+    podward_runtime::run(&args.process.clone(), |stop| serve(args, stop))
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {

@@ -17,7 +17,6 @@ use super::relay::Relay;
 use super::revocation::until_revoked;
 use super::status::hook_name;
 use super::stream_limit::{CountedStream, StreamLimit};
-use super::waiting_streams::WaitingStreams;
 
 /// The maximum time until the first message of a client.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +31,7 @@ pub(super) struct Attacher {
     /// The streams of hooks that are limited to a namespace, by namespace.
     pub(super) of_namespaces: StreamLimit,
     /// The streams whose caller is not authorized yet, because it has not named its hook.
-    pub(super) waiting: WaitingStreams,
+    pub(super) waiting: StreamLimit,
     /// The time after which the right of a caller is checked again.
     pub(super) recheck_interval: Duration,
 }
@@ -50,7 +49,7 @@ impl Attacher {
             // The other replica has received this message already, and has authorized the user.
             Some(_) => receive_hello(&mut requests).await?,
             None => {
-                let _waiting = self.waiting.enter(&caller.user)?;
+                let _waiting = self.waiting.acquire(Some(&caller.user))?;
                 let (hello, name) = receive_hello(&mut requests).await?;
                 // An attached hook system answers in the name of the hook, as does one whose endpoint is registered.
                 callers.check_hook(&caller, "update", &name).await?;

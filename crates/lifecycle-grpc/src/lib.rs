@@ -38,7 +38,6 @@ mod revocation;
 mod serve;
 mod status;
 mod stream_limit;
-mod waiting_streams;
 mod warnings;
 mod watch;
 mod write_rights;

@@ -24,7 +24,6 @@ use super::pods::Pods;
 use super::registry::HookRegistryService;
 use super::relay::Relay;
 use super::stream_limit::StreamLimit;
-use super::waiting_streams::WaitingStreams;
 
 /// The maximum size of a message that is received, in bytes. A hook with its certificates is smaller. Decoded, a message
 /// of empty parts takes a hundred times as much memory.
@@ -40,6 +39,10 @@ const MAX_ATTACHED_OF_NAMESPACE: usize = 128;
 /// The maximum number of attached streams of all hooks that are limited to a namespace, at a replica. The others need
 /// rights in the cluster, and have no maximum of their own.
 const MAX_ATTACHED_OF_NAMESPACES: usize = MAX_ATTACHED / 2;
+/// The maximum number of streams of a replica that have not named their hook, so that their callers are not authorized.
+const MAX_WAITING: usize = 512;
+/// The maximum number of these streams of one user. It is the number of streams that a hook can attach.
+const MAX_WAITING_OF_USER: usize = 64;
 
 /// The metrics of the gRPC port.
 pub struct GrpcPortMetrics {
@@ -112,7 +115,11 @@ pub async fn services(args: &GrpcArgs, dependencies: ServiceDependencies) -> Res
             MAX_ATTACHED_OF_NAMESPACES,
             MAX_ATTACHED_OF_NAMESPACE,
         ),
-        waiting: WaitingStreams::default(),
+        waiting: StreamLimit::new(
+            "streams that have not sent `hello` (send it immediately)",
+            MAX_WAITING,
+            MAX_WAITING_OF_USER,
+        ),
         recheck_interval: args.recheck_interval,
     };
     let registry = HookRegistryService {

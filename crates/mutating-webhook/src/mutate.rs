@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use podward_core::deletion::with_label_author;
+use podward_core::deletion::{names_requester, with_label_author};
 use podward_core::history::with_history;
 use podward_core::hooks::Hook;
 use podward_core::{Pod, ReviewPolicy, Writer, on_create, on_update, review_raw};
@@ -71,8 +71,8 @@ impl MutatingWebhook {
                 let names: Vec<&str> = consumers.iter().map(|hook: &Arc<Hook>| hook.name.as_str()).collect();
                 with_label_author(on_create(new, inject, &names, now), old, new, inject, &writer)
             }
-            // Podward and trusted writers set the label together with a request that names its user.
-            _ if self.policy.trusts(&writer) => on_update(old, new, now),
+            // Podward sets the label together with a request that names its user. Other trusted writers may, too.
+            _ if self.policy.trusts(&writer) && names_requester(old, new) => on_update(old, new, now),
             _ => with_label_author(on_update(old, new, now), old, new, false, &writer),
         };
         let patch = with_history(patch, old, new, writer.username, now);

@@ -9,7 +9,7 @@ use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::authn::Authenticator;
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, Services};
 use podward_runtime::tls::{CertificateSecret, ServerLimits, ServingCertificate, TlsMetrics};
-use podward_runtime::{client, shutdown, telemetry};
+use podward_runtime::{client, telemetry};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
@@ -28,11 +28,7 @@ const MAX_MESSAGE_BYTES: usize = 4 << 10;
 /// Fails if the process cannot start: no API server is configured, there is no certificate, a port is in use, or an
 /// argument is invalid.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    telemetry::init(&args.process.log)?;
-    shutdown::block_on(args.process.threads.map(usize::from), async move {
-        let stop = shutdown::on_signal().context("could not install the signal handlers")?;
-        serve(args, stop).await
-    })
+    podward_runtime::run(&args.process.clone(), |stop| serve(args, stop))
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {

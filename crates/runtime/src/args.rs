@@ -6,13 +6,16 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::{Args, ValueEnum};
 use ipnet::IpNet;
 use podward_core::ReviewPolicy;
 use prometheus_client::registry::Registry;
 
 use crate::budget::{self, ByteBudget};
+use crate::grpc_client::{Replicas, Trust};
 use crate::telemetry::traces::TraceArgs;
+use crate::tls::CertificateSecret;
 
 pub use crate::lease::LeaseArgs;
 pub use crate::tls::{CertificateArgs, PeerArgs};
@@ -131,6 +134,42 @@ pub struct KubeArgs {
     pub kubeconfig: Option<PathBuf>,
 }
 
+/// Arguments of the connection to the lifecycle-controller.
+#[derive(Clone, Debug, Args)]
+pub struct ControllerArgs {
+    /// URL of the gRPC port of the lifecycle-controller. For several replicas, repeat the flag or separate the URLs by
+    /// commas. They are tried in this order
+    #[arg(
+        long,
+        env = "PODWARD_CONTROLLER_URL",
+        value_name = "URL",
+        value_delimiter = ',',
+        default_value = "https://lifecycle-controller.podward-system.svc:9444"
+    )]
+    pub controller_url: Vec<String>,
+    /// PEM file with the certificate authorities that the lifecycle-controller's certificate is verified with. It is
+    /// read again when it changes. The default is ca.crt in the Secret of --tls-secret, or the file ca.crt beside
+    /// --tls-cert
+    #[arg(long, env = "PODWARD_CONTROLLER_CA", value_name = "FILE")]
+    pub controller_ca: Option<PathBuf>,
+}
+
+impl ControllerArgs {
+    /// Returns the replicas of the lifecycle-controller.
+    ///
+    /// # Errors
+    ///
+    /// When a URL is invalid.
+    pub fn replicas(
+        &self,
+        certificate: &CertificateArgs,
+        secret: &CertificateSecret,
+    ) -> anyhow::Result<Replicas> {
+        let authorities = certificate.authorities(self.controller_ca.as_deref(), secret);
+        Replicas::new(&self.controller_url, Trust::new(authorities)).context("--controller-url")
+    }
+}
+
 /// Arguments of unreachable nodes. The webhook that holds deletes, the controller that executes them and the bridge to
 /// registries have the same.
 #[derive(Clone, Debug, Args)]
@@ -179,6 +218,8 @@ mod tests {
         node: NodeArgs,
         #[command(flatten)]
         addresses: AddressArgs,
+        #[command(flatten)]
+        controller: ControllerArgs,
     }
 
     #[test]

@@ -18,6 +18,7 @@ mod replicas;
 mod token;
 mod trust;
 
+pub(crate) use connect::{CONNECT_TIMEOUT, KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT};
 pub use connect::{Connect, ConnectError, InvalidEndpoint, Target};
 pub use replicas::Replicas;
 pub use token::BearerToken;

@@ -3,7 +3,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`args`] | command line arguments that services have in common |
-//! | [`telemetry`], [`admin`], [`shutdown`] | logs and traces; probes and metrics; signals |
+//! | [`run`], [`telemetry`], [`admin`] | start and signals; logs and traces; probes and metrics |
 //! | [`client`], [`retry`], [`lease`] | the API server: client, retry policies, leader election |
 //! | [`tls`], [`admission`] | HTTPS with a certificate that can be rotated; admission webhooks |
 //! | [`round_robin`] | a queue that serves its keys in turn |
@@ -13,8 +13,7 @@
 //! | [`address_policy`] | connections to URLs that users without rights in Podward's namespace wrote |
 //!
 //! A webhook is a [`Webhook`](admission::Webhook), which [`run_webhook`] serves. A controller uses the parts:
-//! [`telemetry::init`], [`shutdown::block_on`], [`client::connect`], [`admin::AdminServer`] with [`admin::Readiness`],
-//! and [`lease::stand`].
+//! [`run`], [`client::connect`], [`admin::AdminServer`] with [`admin::Readiness`], and [`lease::stand`].
 //!
 //! # Guarantees
 //!
@@ -32,6 +31,7 @@ pub mod authn;
 pub mod budget;
 pub mod client;
 mod connections;
+mod error_chain;
 mod file_limit;
 pub mod grpc;
 pub mod grpc_client;
@@ -43,9 +43,11 @@ pub mod retry;
 pub mod round_robin;
 pub mod secret_path;
 mod serving_check;
-pub mod shutdown;
+mod shutdown;
 pub mod telemetry;
 pub mod tls;
 mod webhook_server;
 
+pub use error_chain::error_chain;
+pub use shutdown::run;
 pub use webhook_server::{WebhookAddresses, WebhookArgs, WebhookSetup, run_webhook, serve_webhook};

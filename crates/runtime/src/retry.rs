@@ -66,9 +66,8 @@ pub fn spread(delay: Duration, part: f64) -> Duration {
 /// A request to the API server failed. The caller's error says what the request was to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ApiCallError {
-    /// The API server answered with an error, or could not be reached. The text is without the secrets of webhook paths,
-    /// which the API server writes into its error about a webhook that it can't call.
-    #[error("{}", without_webhook_secrets(&.0.to_string()))]
+    /// The API server answered with an error, or could not be reached. The error has no secrets of webhook paths.
+    #[error("{0}")]
     Failed(Box<kube::Error>),
     /// The API server did not answer in time. A write may have been done all the same.
     #[error("no answer from the API server within {0:?}")]
@@ -121,9 +120,21 @@ pub async fn api_call_within<T>(
 ) -> Result<T, ApiCallError> {
     match tokio::time::timeout(timeout, call).await {
         Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(error)) => Err(ApiCallError::Failed(Box::new(error))),
+        Ok(Err(error)) => Err(ApiCallError::Failed(Box::new(without_secrets(error)))),
         Err(_) => Err(ApiCallError::TimedOut(timeout)),
     }
+}
+
+/// Removes the secrets of webhook paths. The API server writes them into its error about a webhook that it can't call:
+/// into the message, and into the causes again.
+fn without_secrets(mut error: kube::Error) -> kube::Error {
+    if let kube::Error::Api(status) = &mut error {
+        let causes = status.details.iter_mut().flat_map(|details| &mut details.causes);
+        for text in causes.map(|cause| &mut cause.message).chain([&mut status.message]) {
+            *text = without_webhook_secrets(text).into_owned();
+        }
+    }
+    error
 }
 
 #[cfg(test)]
@@ -165,10 +176,13 @@ mod tests {
         let url = format!(
             "failed calling webhook: Post \"https://mutating-webhook.podward-system.svc:443{path}\": EOF"
         );
-        let status = kube::core::Status::failure(&url, "InternalError").with_code(500).boxed();
-        let error = api_call(async { Err::<(), _>(kube::Error::Api(status)) }).await.unwrap_err();
+        // The API server repeats the text of an internal error as its cause.
+        let mut status = kube::core::Status::failure(&url, "InternalError").with_code(500);
+        let details = serde_json::json!({"causes": [{"message": url}]});
+        status.details = Some(serde_json::from_value(details).unwrap());
+        let error = api_call(async { Err::<(), _>(kube::Error::Api(status.boxed())) }).await.unwrap_err();
         assert!(error.to_string().contains(".svc:443/<secret>/mutate"), "{error}");
-        assert!(!format!("{:#}", anyhow::Error::new(error)).contains("abab"), "secrets are not shown");
+        assert!(!format!("{error} {error:?}").contains("abab"), "callers do not get the secret: {error:?}");
         let status =
             kube::core::Status::failure("pods \"web-0\" not found", "NotFound").with_code(404).boxed();
         let error = api_call(async { Err::<(), _>(kube::Error::Api(status)) }).await.unwrap_err();

@@ -1,17 +1,37 @@
-//! The signals that stop a process, and its runtime.
+//! Runs a process until a signal stops it.
 
 use std::future::Future;
 use std::io;
 
+use anyhow::{Context, anyhow};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Returns a token that SIGTERM or SIGINT cancels. A second signal ends the process at once.
+use crate::args::ProcessArgs;
+use crate::telemetry;
+
+/// Runs a service: installs the TLS provider, sets up logging, and runs `serve` until it returns. SIGTERM or SIGINT
+/// cancels its token.
 ///
 /// # Errors
 ///
-/// When the handlers can't be installed.
-pub fn on_signal() -> io::Result<CancellationToken> {
+/// When `serve` fails, or the process can't be set up.
+pub fn run(
+    process: &ProcessArgs,
+    serve: impl AsyncFnOnce(CancellationToken) -> anyhow::Result<()>,
+) -> anyhow::Result<()> {
+    // Before anything makes a TLS configuration: whichever crate came first would choose the provider.
+    rustls::crypto::ring::default_provider()
+        .install_default()
+        .map_err(|_| anyhow!("a TLS provider was installed before the service was started"))?;
+    telemetry::init(&process.log)?;
+    block_on(process.threads.map(usize::from), async {
+        serve(on_signal().context("could not listen for signals")?).await
+    })
+}
+
+/// Returns a token that SIGTERM or SIGINT cancels. A second signal ends the process at once.
+fn on_signal() -> io::Result<CancellationToken> {
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let token = CancellationToken::new();
     let stop = token.clone();
@@ -38,11 +58,7 @@ pub fn on_signal() -> io::Result<CancellationToken> {
 /// It raises the limit of open files first, because each connection needs one.
 ///
 /// With one thread it uses the single-threaded runtime, which needs less CPU time for each request.
-///
-/// # Errors
-///
-/// When `main` fails, or the runtime can't be started.
-pub fn block_on<F>(threads: Option<usize>, main: F) -> anyhow::Result<()>
+fn block_on<F>(threads: Option<usize>, main: F) -> anyhow::Result<()>
 where
     F: Future<Output = anyhow::Result<()>>,
 {

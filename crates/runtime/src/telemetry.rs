@@ -13,7 +13,7 @@ use crate::args::{LogArgs, LogFormat};
 
 /// Logging can't be set up.
 #[derive(Debug, thiserror::Error)]
-pub enum TelemetryError {
+pub(crate) enum TelemetryError {
     /// The filter is invalid.
     #[error("the log filter {filter:?} is invalid: {source}; write for example info,podward_runtime=debug")]
     Filter {
@@ -32,7 +32,7 @@ pub enum TelemetryError {
 /// # Errors
 ///
 /// When the filter is invalid, or logging was set up before.
-pub fn init(args: &LogArgs) -> Result<(), TelemetryError> {
+pub(crate) fn init(args: &LogArgs) -> Result<(), TelemetryError> {
     let filter = EnvFilter::try_new(&args.log)
         .map_err(|source| TelemetryError::Filter { filter: args.log.clone(), source })?;
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -18,7 +18,7 @@ use crate::telemetry::traces::Traces;
 use crate::tls::{
     CertificateSecret, ReviewClientArgs, ServerLimits, ServingCertificate, TlsMetrics, TlsServer,
 };
-use crate::{client, shutdown, telemetry};
+use crate::{client, telemetry};
 
 /// Arguments of a webhook process.
 #[derive(Clone, Debug, Args)]
@@ -97,9 +97,7 @@ pub fn run_webhook<W: Webhook, M>(
 where
     M: AsyncFnOnce(&mut WebhookSetup) -> anyhow::Result<W>,
 {
-    telemetry::init(&args.process.log)?;
-    shutdown::block_on(args.process.threads.map(usize::from), async {
-        let stop = shutdown::on_signal().context("could not listen for signals")?;
+    crate::run(&args.process, async |stop| {
         let mut setup = WebhookSetup::new(service, version, stop);
         let webhook = make(&mut setup).await?;
         serve_webhook(args, webhook, setup, None).await

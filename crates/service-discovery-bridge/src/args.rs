@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Parser;
-use podward_runtime::args::{AddressArgs, CertificateArgs, KubeArgs, NodeArgs, ProcessArgs};
+use podward_runtime::args::{AddressArgs, CertificateArgs, ControllerArgs, KubeArgs, NodeArgs, ProcessArgs};
 
 /// Registers pods in service registries outside Kubernetes, takes them out of service before an operation, and reports the
 /// evidence
@@ -32,20 +32,8 @@ pub struct Args {
     /// that their spec.lifecycle names
     #[arg(long, env = "PODWARD_KRUISE")]
     pub(crate) kruise: bool,
-    /// URL of the gRPC port of the lifecycle-controller. For several replicas, repeat the flag or separate the URLs by
-    /// commas. They are tried in this order
-    #[arg(
-        long,
-        env = "PODWARD_CONTROLLER_URL",
-        value_name = "URL",
-        value_delimiter = ',',
-        default_value = "https://lifecycle-controller.podward-system.svc:9444"
-    )]
-    pub(crate) controller_url: Vec<String>,
-    /// PEM file with the certificate authorities that the lifecycle-controller's certificate is verified with. It is read
-    /// again when it changes. The default is ca.crt in the Secret of --tls-secret, or the file ca.crt beside --tls-cert
-    #[arg(long, env = "PODWARD_CONTROLLER_CA", value_name = "FILE")]
-    pub(crate) controller_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) controller: ControllerArgs,
     /// File with the token that is sent to the lifecycle-controller; read again when it changes
     #[arg(
         long,

@@ -11,10 +11,10 @@ use podward_kube_util::watched::WatchMetrics;
 use podward_kube_util::{EventMetrics, Events, api_server};
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses, GuardedDialer};
 use podward_runtime::admin::{AdminServer, Readiness};
-use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
+use podward_runtime::grpc_client::BearerToken;
 use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::CertificateSecret;
-use podward_runtime::{client, shutdown, telemetry};
+use podward_runtime::{client, telemetry};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -39,11 +39,7 @@ const CLUSTER_TIMEOUT: Duration = Duration::from_secs(30);
 /// Fails if the process cannot start: no API server is configured, there is no certificate, a port is in use, or an
 /// argument is invalid.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    telemetry::init(&args.process.log)?;
-    shutdown::block_on(args.process.threads.map(usize::from), async move {
-        let stop = shutdown::on_signal().context("could not install the signal handlers")?;
-        serve(args, stop).await
-    })
+    podward_runtime::run(&args.process.clone(), |stop| serve(args, stop))
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
@@ -57,11 +53,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let mut registry = telemetry::registry(SERVICE, version);
     metrics.register(&mut registry);
     let event_metrics = EventMetrics::default();
-    registry.register(
-        "events_dropped",
-        "Events that were not stored, because the queue was full or the request failed",
-        event_metrics.dropped.clone(),
-    );
+    event_metrics.register(&mut registry);
     watch_metrics.register(&mut registry);
     let traces = Traces::start(&args.process.traces, SERVICE, version, &mut registry)?;
 
@@ -82,9 +74,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
 
     let secret = CertificateSecret::default();
     args.certificate.follow(&secret, &client, &stop).await?;
-    let authorities = args.certificate.authorities(args.controller_ca.as_deref(), &secret);
-    let controller =
-        Replicas::new(&args.controller_url, Trust::new(authorities)).context("--controller-url")?;
+    let controller = args.controller.replicas(&args.certificate, &secret)?;
     let cluster = match args.cluster_id {
         Some(id) => id,
         None => match stop.run_until_cancelled(cluster_uid(&client, CLUSTER_TIMEOUT)).await {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use podward_runtime::args::{KubeArgs, PeerArgs, ProcessArgs, TlsArgs, seconds};
+use podward_runtime::args::{ControllerArgs, KubeArgs, PeerArgs, ProcessArgs, TlsArgs, seconds};
 
 use crate::verdict::WaitTimes;
 
@@ -94,21 +94,8 @@ pub(crate) struct RegistrationArgs {
     /// beside --tls-cert
     #[arg(long, env = "PODWARD_ADVERTISE_CA", value_name = "FILE")]
     pub(crate) advertise_ca: Option<PathBuf>,
-    /// URL of the gRPC port of the lifecycle-controller. For several replicas, repeat the flag or separate the URLs by
-    /// commas. They are tried in this order
-    #[arg(
-        long,
-        env = "PODWARD_CONTROLLER_URL",
-        value_name = "URL",
-        value_delimiter = ',',
-        default_value = "https://lifecycle-controller.podward-system.svc:9444"
-    )]
-    pub(crate) controller_url: Vec<String>,
-    /// PEM file with the certificate authorities that the lifecycle-controller's certificate is verified with. It is
-    /// read again when it changes. The default is ca.crt in the Secret of --tls-secret, or the file ca.crt beside
-    /// --tls-cert
-    #[arg(long, env = "PODWARD_CONTROLLER_CA", value_name = "FILE")]
-    pub(crate) controller_ca: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) controller: ControllerArgs,
 }
 
 /// The times to wait where nothing can be observed.

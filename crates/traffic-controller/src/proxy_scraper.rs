@@ -277,9 +277,9 @@ mod tests {
     use crate::args::NODE_IP;
     use crate::clock::Clock;
 
-    /// Nodes that drop packets can be Ready. Here 64 of them do not answer.
-    #[tokio::test]
-    async fn kube_proxies_that_could_never_be_read_do_not_delay_the_others() {
+    /// Looks at 64 nodes whose kube-proxy could never be read and does not answer, and then at another one. Returns
+    /// whether that one is read. `are_ready` and `was_unreadable` are of the 64 and of the other one.
+    async fn is_read_beside_silent_ones(are_ready: bool, was_unreadable: bool) -> bool {
         let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = silent.local_addr().unwrap().port();
         let other = TcpListener::bind(("127.0.0.2", port)).await.unwrap();
@@ -288,9 +288,15 @@ mod tests {
         let pages = KubeProxyPages::new(format!("http://{NODE_IP}:{port}/metrics"), None);
         let scraper =
             Arc::new(ProxyScraper::new(pages, Arc::clone(&shared), Arc::new(TrafficMetrics::new())));
-        let put_node = |name: &Arc<str>, address: &str| {
-            let node = IndexedNode { address: address.parse().ok(), not_ready_since: None };
+        let put_node = |name: &Arc<str>, address: &str, is_ready: bool| {
+            let not_ready_since = (!is_ready).then_some(now);
+            let node = IndexedNode { address: address.parse().ok(), not_ready_since };
             shared.index.lock().put_node(name, node);
+        };
+        let fail = |name: Arc<str>| {
+            let mut entry = ScrapedProxy::new(now);
+            entry.proxy.add_failure(ReadFailure { why: "no response".to_owned(), hangs: false });
+            scraper.nodes.lock().insert(name, entry);
         };
         let look = || {
             let changed = [Some(EndpointChange::undated(now)), None];
@@ -298,17 +304,29 @@ mod tests {
         };
         for number in 0..64 {
             let name: Arc<str> = format!("silent{number}").into();
-            put_node(&name, "127.0.0.1");
-            let mut entry = ScrapedProxy::new(now);
-            entry.proxy.add_failure(ReadFailure { why: "no response".to_owned(), hangs: false });
-            scraper.nodes.lock().insert(name, entry);
+            put_node(&name, "127.0.0.1", are_ready);
+            fail(name);
         }
         look();
         tokio::time::sleep(Duration::from_millis(200)).await;
-        put_node(&"other".into(), "127.0.0.2");
+        let name: Arc<str> = "other".into();
+        put_node(&name, "127.0.0.2", true);
+        if was_unreadable {
+            fail(name);
+        }
         look();
-        let connection = tokio::time::timeout(Duration::from_secs(2), other.accept()).await;
-        assert!(connection.is_ok(), "it was not read");
+        tokio::time::timeout(Duration::from_secs(2), other.accept()).await.is_ok()
+    }
+
+    /// Nodes that drop packets can be Ready.
+    #[tokio::test]
+    async fn kube_proxies_that_could_never_be_read_do_not_delay_the_others() {
+        assert!(is_read_beside_silent_ones(true, false).await);
+    }
+
+    #[tokio::test]
+    async fn kube_proxies_of_lost_nodes_do_not_delay_those_that_could_never_be_read() {
+        assert!(is_read_beside_silent_ones(false, true).await);
     }
 
     #[test]

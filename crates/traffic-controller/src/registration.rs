@@ -1,6 +1,5 @@
 //! Registers the traffic-controller as a hook.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +8,7 @@ use podward_proto::v1::hook_registry_client::HookRegistryClient;
 use podward_proto::v1::{
     DeadlinePolicy, Endpoint, FailurePolicy, GateTiming, Hook, Phase, RegisterRequest, hook,
 };
-use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
+use podward_runtime::grpc_client::{BearerToken, Replicas};
 use podward_runtime::retry;
 use podward_runtime::tls::AuthoritySource;
 use tokio_util::sync::CancellationToken;
@@ -28,67 +27,52 @@ const MAX_CONCURRENT_CALLS: u32 = 256;
 /// The timeout of calls, in seconds.
 const CALL_TIMEOUT_SECONDS: i64 = 10;
 
-/// Certificate authorities.
-pub(crate) struct RegistrationAuthorities {
-    /// The authorities that the lifecycle-controller verifies this service with.
-    pub(crate) advertised: AuthoritySource,
-    /// The authorities that this service verifies the lifecycle-controller with.
-    pub(crate) of_controller: AuthoritySource,
-}
-
-/// Returns a task that registers the hook until `stop`. It retries with back-off until the registration succeeds, and
-/// repeats the registration every [`REGISTER_INTERVAL`].
-///
-/// # Errors
-/// Fails if a URL of the lifecycle-controller is invalid.
-pub(crate) fn start(
+/// Registers the hook with `replicas` of the lifecycle-controller until `stop`. It retries with back-off until the
+/// registration succeeds, and repeats the registration every [`REGISTER_INTERVAL`]. The lifecycle-controller verifies
+/// this service with the authorities `advertised`.
+pub(crate) async fn run(
     args: RegistrationArgs,
-    authorities: RegistrationAuthorities,
-    token_file: &Path,
+    replicas: Replicas,
+    advertised: AuthoritySource,
+    token: BearerToken,
     metrics: Arc<TrafficMetrics>,
     stop: CancellationToken,
-) -> Result<impl Future<Output = ()> + use<>> {
-    let RegistrationAuthorities { advertised, of_controller } = authorities;
-    let replicas =
-        Replicas::new(&args.controller_url, Trust::new(of_controller)).context("--controller-url")?;
-    let token = BearerToken::from_file(token_file);
-    Ok(async move {
-        let mut failures = 0;
-        let mut reported = None;
-        loop {
-            let registered = stop.run_until_cancelled(register(&replicas, &token, &args, &advertised)).await;
-            let Some(registered) = registered else { return };
-            metrics.registered.set(i64::from(registered.is_ok()));
-            let delay = match registered {
-                Ok(warnings) => {
-                    if reported.as_ref() != Some(&warnings) {
-                        tracing::info!(
-                            hook = args.hook_name,
-                            url = args.advertise_url,
-                            ?warnings,
-                            "registered the hook"
-                        );
-                        reported = Some(warnings);
-                    }
-                    failures = 0;
-                    REGISTER_INTERVAL
-                }
-                Err(error) => {
-                    reported = None;
-                    tracing::warn!(
+) {
+    let mut failures = 0;
+    let mut reported = None;
+    loop {
+        let registered = stop.run_until_cancelled(register(&replicas, &token, &args, &advertised)).await;
+        let Some(registered) = registered else { return };
+        metrics.registered.set(i64::from(registered.is_ok()));
+        let delay = match registered {
+            Ok(warnings) => {
+                if reported.as_ref() != Some(&warnings) {
+                    tracing::info!(
                         hook = args.hook_name,
-                        error = format!("{error:#}"),
-                        "could not register the hook; retrying with back-off"
+                        url = args.advertise_url,
+                        ?warnings,
+                        "registered the hook"
                     );
-                    failures += 1;
-                    retry::delay_after(retry::PEER, failures)
+                    reported = Some(warnings);
                 }
-            };
-            if stop.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
-                return;
+                failures = 0;
+                REGISTER_INTERVAL
             }
+            Err(error) => {
+                reported = None;
+                tracing::warn!(
+                    hook = args.hook_name,
+                    error = format!("{error:#}"),
+                    "could not register the hook; retrying with back-off"
+                );
+                failures += 1;
+                retry::delay_after(retry::PEER, failures)
+            }
+        };
+        if stop.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
+            return;
         }
-    })
+    }
 }
 
 async fn register(
@@ -108,7 +92,7 @@ async fn register(
         async move { client.register(request).await }
     });
     let answer = answer.await.map_err(|status| {
-        let at = args.controller_url.join(", ");
+        let at = args.controller.controller_url.join(", ");
         anyhow::anyhow!("the lifecycle-controller ({at}) returned {:?}: {}", status.code(), status.message())
     })?;
     Ok(answer.into_inner().warnings)

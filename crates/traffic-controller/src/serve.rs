@@ -1,6 +1,5 @@
 //! Starts and stops the process.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -10,9 +9,10 @@ use podward_proto::v1::hook_handler_server::HookHandlerServer;
 use podward_runtime::admin::{AdminServer, Readiness};
 use podward_runtime::authn::Authenticator;
 use podward_runtime::grpc::{GrpcLimits, GrpcMetrics, GrpcServer, MAX_MESSAGE_BYTES, Services};
+use podward_runtime::grpc_client::BearerToken;
 use podward_runtime::telemetry::traces::Traces;
 use podward_runtime::tls::{CertificateSecret, ServerLimits, TlsMetrics};
-use podward_runtime::{client, shutdown, telemetry};
+use podward_runtime::{client, telemetry};
 use tokio_util::sync::CancellationToken;
 
 use crate::args::Args;
@@ -42,11 +42,7 @@ const MAX_CONCURRENT_CALLS: usize = 1024;
 /// Fails if the process cannot start: no API server is configured, there is no certificate, a port is in use, or an
 /// argument is invalid.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    telemetry::init(&args.process.log)?;
-    shutdown::block_on(args.process.threads.map(usize::from), async move {
-        let stop = shutdown::on_signal().context("could not install the signal handlers")?;
-        serve(args, stop).await
-    })
+    podward_runtime::run(&args.process.clone(), |stop| serve(args, stop))
 }
 
 async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
@@ -172,13 +168,10 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     let handler = HookHandlerServer::new(handler).max_decoding_message_size(MAX_MESSAGE_BYTES);
     let services = Services::new(FILE_DESCRIPTOR_SET)?.authenticate(authenticator).add(handler).await;
 
-    let authorities = |file: &Option<PathBuf>| tls.certificate.authorities(file.as_deref(), &secret);
-    let authorities = registration::RegistrationAuthorities {
-        advertised: authorities(&registration.advertise_ca),
-        of_controller: authorities(&registration.controller_ca),
-    };
-    let registration =
-        registration::start(registration, authorities, &peers.token_file, metrics, stop.clone())?;
+    let replicas = registration.controller.replicas(&tls.certificate, &secret)?;
+    let advertised = tls.certificate.authorities(registration.advertise_ca.as_deref(), &secret);
+    let token = BearerToken::from_file(&peers.token_file);
+    let registration = registration::run(registration, replicas, advertised, token, metrics, stop.clone());
     let registration = tokio::spawn(registration);
     let stop_accepting = CancellationToken::new();
     running.set(true);

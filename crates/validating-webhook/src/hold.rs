@@ -23,7 +23,7 @@ mod metrics;
 mod repeat_limit;
 mod request_recorder;
 
-pub use controller_client::{ControllerArgs, ControllerClient};
+pub use controller_client::ControllerClient;
 pub use deletion_hold::DeletionHold;
 pub use judge::HoldOptions;
 pub use request_recorder::RequestRecorder;

@@ -54,17 +54,19 @@ mod rule_webhook;
 mod writer_rights;
 
 pub use discovery_webhook::{DiscoveryWebhook, ParsedDiscovery};
-pub use hold::{ControllerArgs, ControllerClient, DeletionHold, HoldOptions, RequestRecorder};
+pub use hold::{ControllerClient, DeletionHold, HoldOptions, RequestRecorder};
 pub use pod_access::{BREAK_GLASS_GROUP, BREAK_GLASS_VERB};
 pub use pod_webhook::PodWebhook;
 pub use reviewed_object::ReviewedObject;
 pub use rule_webhook::{ParsedRule, RuleWebhook};
 pub use writer_rights::WriterRights;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use podward_runtime::address_policy::{AddressPolicy, ApiServerAddresses};
-use podward_runtime::args::{AddressArgs, NodeArgs, ReviewArgs, seconds};
+use podward_runtime::args::{AddressArgs, ControllerArgs, NodeArgs, ReviewArgs, seconds};
+use podward_runtime::grpc_client::BearerToken;
 use podward_runtime::{WebhookArgs, WebhookSetup, client, run_webhook};
 
 /// The name of the service.
@@ -107,6 +109,13 @@ pub struct HoldArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub controller: ControllerArgs,
+    /// File with the service account token that authenticates this service. It is read again when it changes
+    #[arg(
+        long,
+        env = "PODWARD_TOKEN_FILE",
+        default_value = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    )]
+    pub token_file: PathBuf,
 }
 
 impl Args {
@@ -128,10 +137,8 @@ impl Args {
             let rights = WriterRights::new(client, None, setup);
             return Ok(webhook.with_rights(rights));
         }
-        let args = &self.hold.controller;
-        let certificate = &self.webhook.tls.certificate;
-        let authorities = certificate.authorities(args.controller_ca.as_deref(), &setup.secret);
-        let controller = ControllerClient::new(args, authorities)?;
+        let replicas = self.hold.controller.replicas(&self.webhook.tls.certificate, &setup.secret)?;
+        let controller = ControllerClient::new(replicas, BearerToken::from_file(&self.hold.token_file));
         let options =
             HoldOptions { unreachable_limit: self.hold.node.node_unreachable_limit, wait: self.hold.wait };
         let hold = DeletionHold::new(options, client.clone(), controller, setup);

@@ -12,6 +12,7 @@ use super::*;
 use crate::test_api::{ApiServer, set};
 
 mod conflicts;
+mod webhook_secret;
 
 const SET: &str = "set-uid";
 const LIMIT: Duration = Duration::from_millis(1800);

@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use podward_api::quantity;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-
-use super::quantity;
 
 /// The resources that can change while a container runs.
 pub(super) const RESIZABLE: [&str; 2] = ["cpu", "memory"];

@@ -36,9 +36,9 @@ impl LabelAuthor {
 }
 
 /// Extends `patch`, the changes of the webhook for a write that leads from `old` to `new`: the annotation names `writer`
-/// if this write sets the label, and otherwise stays as it is in `old`. A write that removes the deletion request and
-/// leaves the label counts as one that sets it, because the label alone is a new request. `old` is `None` if the pod is created. With
-/// `opts_in`, `patch` opts the pod in.
+/// if this write sets the label, and otherwise stays as it is in `old`. A write that withdraws the deletion request and
+/// leaves the label removes the annotation, because a label without an author deletes nothing. `old` is `None` if the pod
+/// is created. With `opts_in`, `patch` opts the pod in.
 #[must_use]
 pub fn with_label_author(
     patch: Patch,
@@ -51,11 +51,15 @@ pub fn with_label_author(
     let old = old.filter(|pod| pod.view().is_controlled());
     let has_label = |pod: &Pod| pod.view().labels.contains_key(TO_DELETE);
     let has_request = |pod: &Pod| pod.metadata.annotations.deletion_request.is_some();
-    let drops_request = |old: &Pod| has_request(old) && !has_request(new);
-    let present = new.metadata.annotations.to_delete_by.as_deref();
+    // For a pod that opts in, `patch` removes the marks that it had before.
+    let stays = |map, key| !operations.contains(&remove(&["metadata", map, key]));
+    let present =
+        new.metadata.annotations.to_delete_by.as_deref().filter(|_| stays("annotations", TO_DELETE_BY));
     let wanted = match old {
-        _ if !(opts_in || new.view().is_controlled()) || !has_label(new) => None,
-        Some(old) if has_label(old) && !drops_request(old) => old.metadata.annotations.to_delete_by.clone(),
+        _ if !(opts_in || new.view().is_controlled()) => None,
+        _ if !has_label(new) || !stays("labels", TO_DELETE) => None,
+        Some(old) if has_label(old) && has_request(old) && !has_request(new) => None,
+        Some(old) if has_label(old) => old.metadata.annotations.to_delete_by.clone(),
         _ => {
             let author = LabelAuthor { user: writer.username.to_owned(), groups: writer.groups.to_vec() };
             Some(author.to_text())
@@ -69,10 +73,21 @@ pub fn with_label_author(
     Patch(operations)
 }
 
+/// Returns whether the write that leads from `old` to `new` names the user of a deletion request itself, as Podward does
+/// when it records one.
+#[must_use]
+pub fn names_requester(old: Option<&Pod>, new: &Pod) -> bool {
+    let request = |pod: &Pod| pod.metadata.annotations.deletion_request.clone();
+    let author = |pod: &Pod| pod.metadata.annotations.to_delete_by.clone();
+    let sets = |read: &dyn Fn(&Pod) -> Option<String>| read(new).is_some() && read(new) != old.and_then(read);
+    sets(&request) || sets(&author)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
+    use crate::UnixNanos;
     use crate::model::label_changes::add;
 
     use super::*;
@@ -126,19 +141,28 @@ mod tests {
         let removed = json!([{"op": "remove", "path": PATH}]);
         assert_eq!(patched(Some(&pod(true, None)), &pod(true, Some(ADMIN))), removed);
         // A pod that opts in with a prepared label and annotation.
-        let mut outside = pod(true, Some(ADMIN));
-        outside.metadata.labels.as_mut().unwrap().remove("kusionstack.io/control");
-        assert_eq!(patched(Some(&outside), &pod(true, Some(ADMIN))), replaced);
+        for prepared in [ADMIN, MALLORY] {
+            let (mut outside, new) = (pod(true, Some(prepared)), pod(true, Some(prepared)));
+            outside.metadata.labels.as_mut().unwrap().remove("kusionstack.io/control");
+            let writer = Writer { username: "mallory", groups: &["devs".to_owned()] };
+            let patch = crate::on_update(Some(&outside), &new, UnixNanos(1));
+            let found = with_label_author(patch.clone(), Some(&outside), &new, false, &writer);
+            assert_eq!(found, patch, "nobody is the author of a label that is removed");
+            let removed = remove(&["metadata", "labels", TO_DELETE]);
+            assert_eq!(found.0, [removed, remove(&["metadata", "annotations", TO_DELETE_BY])]);
+        }
     }
 
-    /// The request was recorded for somebody else, perhaps as an eviction.
     #[test]
-    fn whoever_leaves_only_the_label_of_a_request_is_its_author() {
-        let mut recorded = pod(true, None);
-        recorded.metadata.annotations.deletion_request = Some("{}".to_owned());
-        let author = patched(Some(&recorded), &pod(true, None));
-        assert_eq!(author[1], json!({"op": "add", "path": PATH, "value": MALLORY}));
-        assert_eq!(patched(Some(&recorded), &recorded), json!([]));
+    fn the_label_that_is_left_of_a_withdrawn_request_has_no_author() {
+        for author in [None, Some(ADMIN)] {
+            let mut recorded = pod(true, author);
+            recorded.metadata.annotations.deletion_request = Some("{}".to_owned());
+            assert_eq!(patched(Some(&recorded), &recorded), json!([]));
+            let removed = author.map(|_| json!({"op": "remove", "path": PATH}));
+            assert_eq!(patched(Some(&recorded), &pod(true, author)), Value::from_iter(removed));
+            assert_eq!(patched(Some(&recorded), &pod(true, None)), json!([]));
+        }
     }
 
     #[test]

@@ -21,6 +21,9 @@ const IN_SERVICE: &str = "InService";
 /// The message of a pod in service of which there is nothing else to say.
 const IN_SERVICE_TEXT: &str = "the pod is in service";
 
+/// The reason of a pod that waits for its containers, not for Podward or a traffic source.
+const NOT_READY: &str = "NotReady";
+
 /// The number of other operations that a sentence names.
 const MAX_NAMED: usize = 16;
 
@@ -41,6 +44,12 @@ impl Explanation {
     #[must_use]
     pub fn needs_no_condition(&self) -> bool {
         self.status == ConditionStatus::True && self.reason == IN_SERVICE && self.message == IN_SERVICE_TEXT
+    }
+
+    /// Returns true if the pod waits for its containers or readiness gates of others, without an operation.
+    #[must_use]
+    pub fn waits_for_kubelet(&self) -> bool {
+        self.reason == NOT_READY
     }
 }
 
@@ -189,7 +198,7 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenHookQuestion], mut sentences: Vec<Stri
     }
     if !pod.ready {
         let text = "the pod is not Ready: waits for the kubelet to find its containers and other readiness gates ready";
-        return conclude(ConditionStatus::False, "NotReady", rest(text.to_owned()));
+        return conclude(ConditionStatus::False, NOT_READY, rest(text.to_owned()));
     }
     let missing = missing_consumers(pod);
     if !missing.is_empty() {

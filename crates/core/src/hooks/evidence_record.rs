@@ -44,6 +44,11 @@ impl EvidenceRecord {
         self.0.entry(hook.to_owned()).or_default().released = Some(entry(evidence));
     }
 
+    /// Returns whether there is evidence that `hook` has released the pod, or that a deadline policy has decided so.
+    pub(crate) fn has_released(&self, hook: &str) -> bool {
+        self.0.get(hook).is_some_and(|record| record.released.is_some())
+    }
+
     /// Stores the evidence for adding the pod to traffic only if a deadline policy decided.
     pub(crate) fn added(&mut self, hook: &str, evidence: &Evidence) {
         if evidence.level == EvidenceLevel::TimedOut {

@@ -79,7 +79,8 @@ pub struct Hook {
     pub phases: Vec<HookPhase>,
     /// The operation types that the hook checks. Empty means all types.
     pub operation_types: Vec<String>,
-    /// Hooks with a lower order are asked first. For [`HookPhase::Complete`] the order is reversed.
+    /// Hooks with a lower order are asked first. For [`HookPhase::Complete`] the order is reversed, and does not matter
+    /// while the pod is in service.
     pub order: i32,
     /// The time for an answer, in nanoseconds.
     pub deadline_nanoseconds: i64,

@@ -44,7 +44,7 @@ pub trait HookAnswers {
     fn answer(&self, question: &HookQuestion) -> Option<HookAnswer>;
 
     /// Returns whether `hook` was called in `phase`, and the question is open or answered without an effect yet, so that the
-    /// hook may have acted. False when this is not known.
+    /// hook may have acted. After false it is not called until the decision is written. False when this is not known.
     fn is_asked(&self, _hook: &str, _phase: HookPhase) -> bool {
         false
     }

@@ -218,7 +218,8 @@ mod tests {
         for name in ["web", "0", "a.b-c", &"a".repeat(253)] {
             assert!(is_object_name(name), "{name}");
         }
-        for name in ["", "my web", "..", ".web", "web-", "Web", "web?a=b", "web%2f", "wéb", &"a".repeat(254)]
+        for name in
+            ["", "my web", "..", ".web", "web-", "Web", "web?a=b", "web%2f", "a/b", "wéb", &"a".repeat(254)]
         {
             assert!(!is_object_name(name), "{name}");
         }

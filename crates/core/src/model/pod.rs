@@ -8,9 +8,9 @@ use serde::{Deserialize, Deserializer};
 
 use super::deletion_request::DeletionRequest;
 use super::keys::{
-    AVAILABLE_CONDITIONS, BREAK_GLASS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETION_REQUEST, EVIDENCE,
-    HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, LIFECYCLE_CONDITION, MIRROR_POD, POD_DELETION_COST,
-    RESULT_REFUSED, SERVICE_READY_GATE, TO_DELETE_BY,
+    AVAILABLE_CONDITIONS, BREAK_GLASS, BUSY_LIMITS, BUSY_REASON, BUSY_UNTIL, DELETE_TIMESTAMP,
+    DELETION_REQUEST, EVIDENCE, HISTORY, HOOK_REQUESTS, IDLE_DELETION_COST, LIFECYCLE_CONDITION, MIRROR_POD,
+    POD_DELETION_COST, RESULT_REFUSED, SERVICE_READY_GATE, TO_DELETE_BY,
 };
 use super::time::UnixNanos;
 use super::view::{ConditionStatus, PodFacts, PodView};
@@ -95,6 +95,8 @@ pub struct PodAnnotations {
     pub deletion_request: Option<String>,
     /// [`TO_DELETE_BY`].
     pub to_delete_by: Option<String>,
+    /// [`DELETE_TIMESTAMP`].
+    pub delete_timestamp: Option<String>,
     /// [`BREAK_GLASS`].
     pub break_glass: Option<String>,
     /// [`BUSY_UNTIL`].
@@ -285,6 +287,7 @@ impl<'de> Deserialize<'de> for PodAnnotations {
                         AVAILABLE_CONDITIONS => annotations.available_conditions = Some(map.next_value()?),
                         DELETION_REQUEST => annotations.deletion_request = Some(map.next_value()?),
                         TO_DELETE_BY => annotations.to_delete_by = Some(map.next_value()?),
+                        DELETE_TIMESTAMP => annotations.delete_timestamp = Some(map.next_value()?),
                         BREAK_GLASS => annotations.break_glass = Some(map.next_value()?),
                         BUSY_UNTIL => annotations.busy_until = Some(map.next_value()?),
                         POD_DELETION_COST => annotations.deletion_cost = Some(map.next_value()?),

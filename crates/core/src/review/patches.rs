@@ -7,8 +7,9 @@ use crate::busy::{BusyClaim, DeletionCost, is_chosen_by_cost, keep_cost, restore
 use crate::model::expected_finalizers::with_consumers;
 use crate::model::hook_keys::is_hook_finalizer;
 use crate::model::keys::{
-    AVAILABLE_CONDITIONS, BUSY_LIMITS, CONTROL_LABEL, CONTROL_VALUE, EVIDENCE, HOOK_REQUESTS, RESULT_REFUSED,
-    SERVICE_READY_GATE, Stage,
+    AVAILABLE_CONDITIONS, BUSY_LIMITS, CONTROL_LABEL, CONTROL_VALUE, DELETE_OPERATION, DELETE_TIMESTAMP,
+    DELETION_REQUEST, EVIDENCE, HOOK_REQUESTS, RESULT_REFUSED, SERVICE_READY_GATE, Stage, TO_DELETE,
+    TO_DELETE_BY,
 };
 use crate::model::label_changes::{LabelChanges, add, remove, set_annotation};
 use crate::model::operations::{Operation, Operations};
@@ -132,21 +133,64 @@ fn gate_patch(pod: &Pod) -> Option<PatchOperation> {
 /// of hooks and restores the deletion cost, because nothing would do it later.
 ///
 /// A write that opts a pod in removes the labels that only Podward may write: anybody may have written them, so operations
-/// are checked from the beginning. A pod that an operation has taken out of service stays out.
+/// are checked from the beginning. A pod that an operation has taken out of service stays out, and hooks are asked again
+/// to drain it: the write also removes their evidence. It also removes a deletion request that the pod had before.
 #[must_use]
 pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
     let stored = old.map(Pod::view);
     let was_controlled = stored.as_ref().map(PodView::is_controlled);
-    let changes = match (was_controlled, new.view().is_controlled()) {
-        (Some(true), false) => {
+    let changes = match (old, was_controlled, new.view().is_controlled()) {
+        (_, Some(true), false) => {
             return Patch(finalizers_patch(new).chain(restored_cost_patch(new)).collect());
         }
-        (Some(false), true) => clean_start(new, is_out, now),
+        (Some(old), Some(false), true) => return opt_in_patch(old, new.clone(), now),
         _ => advance(stored.as_ref(), &new.view(), now),
     };
     let mut operations = changes.to_json_patch(new.metadata.labels.is_some());
     operations.extend(cost_patch(new, now));
     Patch(operations)
+}
+
+fn opt_in_patch(old: &Pod, mut new: Pod, now: UnixNanos) -> Patch {
+    let (labels, annotations) = drop_earlier_request(old, &mut new);
+    let mut changes = clean_start(&new, is_out, now);
+    changes.remove.extend(labels);
+    let mut operations = changes.to_json_patch(true);
+    operations.extend(annotations);
+    if new.metadata.annotations.evidence.is_some() {
+        // Hooks may have added the pod since: labels that hold it out of service may be of anybody.
+        operations.push(remove(&["metadata", "annotations", EVIDENCE]));
+    }
+    operations.extend(cost_patch(&new, now));
+    Patch(operations)
+}
+
+/// Removes the deletion request that `old` has from `new`, which opts in. Returns the removed labels, and the patch of the
+/// annotations. Before the opt-in nobody checks who sets them and which user they name.
+fn drop_earlier_request(old: &Pod, new: &mut Pod) -> (Vec<String>, Vec<PatchOperation>) {
+    let (before, after) = (&old.metadata.annotations, &mut new.metadata.annotations);
+    let mut annotations = Vec::new();
+    for (key, before, after) in [
+        (TO_DELETE_BY, &before.to_delete_by, &mut after.to_delete_by),
+        (DELETION_REQUEST, &before.deletion_request, &mut after.deletion_request),
+        (DELETE_TIMESTAMP, &before.delete_timestamp, &mut after.delete_timestamp),
+    ] {
+        if after.is_some() && after == before {
+            *after = None;
+            annotations.push(remove(&["metadata", "annotations", key]));
+        }
+    }
+    let labels = new.metadata.labels.get_or_insert_default();
+    let mut gone = Vec::new();
+    if labels.get(TO_DELETE).is_some_and(|value| old.view().labels.get(TO_DELETE) == Some(value)) {
+        gone.push(TO_DELETE.to_owned());
+    }
+    if !gone.is_empty() || !annotations.is_empty() {
+        // Without its request, nobody would finish or cancel the operation.
+        gone.extend(Stage::ALL.map(|stage| stage.key(DELETE_OPERATION)));
+    }
+    gone.retain(|key| labels.remove(key).is_some());
+    (gone, annotations)
 }
 
 fn is_out(operation: &Operation<'_>) -> bool {

@@ -309,7 +309,8 @@ impl BudgetRoom {
         let (most, fewest) = (policy.most_unavailable(all), policy.fewest_available(wanted));
         let left =
             most.saturating_sub(self.missing).saturating_sub(self.unavailable.saturating_add(self.granted));
-        if left == 0 {
+        // Without a maximum, missing pods take no room: the minimum counts those that are left.
+        if left == 0 && !policy.max_unavailable.is_empty() {
             let out = all - self.available();
             let missing = match self.missing {
                 0 => String::new(),

@@ -160,6 +160,25 @@ fn every_way_to_take_a_request_back_is_seen() {
         pod.labels.remove(keys::TO_DELETE);
     };
     cancelled(both, CancelledBy::Annotation);
+    // Everybody who may write the pod can change the label and the time of the request.
+    let after_label = |pod: &mut Marked| {
+        pod.labels.insert(keys::TO_DELETE.to_owned(), "2".to_owned());
+        pod.annotations.remove(keys::DELETION_REQUEST);
+    };
+    cancelled(after_label, CancelledBy::Annotation);
+    let after_time = |pod: &mut Marked| {
+        pod.annotations.insert(keys::DELETE_TIMESTAMP.to_owned(), "0".to_owned());
+        pod.annotations.remove(keys::DELETION_REQUEST);
+    };
+    cancelled(after_time, CancelledBy::Annotation);
+    // A time that is left would cancel the next request.
+    let both_of_postponed = |pod: &mut Marked| {
+        let request = pod.deletion_request().unwrap();
+        pod.write(&pod.with(|pod| postpone(pod, &request, UnixNanos(99))));
+        pod.annotations.remove(keys::DELETION_REQUEST);
+        pod.labels.remove(keys::TO_DELETE);
+    };
+    cancelled(both_of_postponed, CancelledBy::Annotation);
     let undo = |pod: &mut Marked| {
         pod.labels.insert(Stage::UndoOperationType.key("pod-delete"), "delete".to_owned());
     };

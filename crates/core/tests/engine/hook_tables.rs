@@ -155,6 +155,22 @@ fn a_later_hook_takes_nothing_out_of_service() {
 }
 
 #[test]
+fn a_later_hook_that_does_not_answer_keeps_no_other_one_from_adding_a_pod_in_service() {
+    let ordered = |name, order| Hook { order, deadline_policy: DeadlinePolicy::Proceed, ..hook(name) };
+    let mut model = in_service([]);
+    model.register(ordered("first", 10));
+    model.register(ordered("second", 0));
+    model.work();
+    model.answer("first", &HookAnswer::Open { message: "later".to_owned() });
+    model.sleep(10_000);
+    model.work();
+    assert!(model.asked().contains(&("second", HookPhase::Complete)), "{:?}", model.asked());
+    model.answers("second");
+    assert!(model.is_held_by("second") && !model.is_held_by("first"));
+    assert!(model.pod.labels.contains_key(keys::SERVICE_AVAILABLE));
+}
+
+#[test]
 fn hooks_before_the_gate_release_first() {
     let before = Hook { prepare_timing: GateTiming::BeforeGate, ..hook("balancer") };
     let mut model = in_service([before, hook("mesh")]);

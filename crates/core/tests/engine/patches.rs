@@ -195,6 +195,27 @@ fn create_removes_the_records_of_another_pod() {
     assert!(on_create(&read(&out), false, &[], NOW).0.is_empty(), "not opted in");
 }
 
+/// It may be of an earlier round, because anybody may have written labels of operations meanwhile.
+#[test]
+fn an_opt_in_removes_evidence() {
+    let mut old =
+        full_pod(json!({"app": "web", Stage::Operating.key("x"): "1", Stage::Preparing.key("x"): "1"}));
+    old["metadata"]["annotations"][keys::EVIDENCE] = json!(r#"{"mesh":{"level":"PROVEN","detail":"seen"}}"#);
+    let mut new = old.clone();
+    new["metadata"]["labels"][keys::CONTROL_LABEL] = json!("true");
+    let updated = |old: &Value, new: &Value| {
+        let mut patched = new.clone();
+        json_patch::patch(&mut patched, &on_update(Some(&read(old)), &read(new), NOW)).unwrap();
+        patched
+    };
+    let opted_in = updated(&old, &new);
+    assert!(opted_in["metadata"]["labels"][Stage::Preparing.key("x")].is_string(), "it stays out of service");
+    assert_eq!(opted_in["metadata"]["annotations"].get(keys::EVIDENCE), None);
+    assert_eq!(opted_in["metadata"]["annotations"]["a.io/b"], "~1/~0");
+    assert_eq!(updated(&new, &new)["metadata"]["annotations"], new["metadata"]["annotations"], "in before");
+    assert_eq!(updated(&old, &old), old, "out");
+}
+
 /// The document without the labels of the protocol.
 fn rest_of(document: &Value) -> Value {
     let mut rest = document.clone();

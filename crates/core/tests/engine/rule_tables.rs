@@ -311,6 +311,21 @@ fn a_minimum_does_not_shrink_with_pods_that_are_being_replaced() {
 }
 
 #[test]
+fn a_minimum_alone_sets_no_maximum() {
+    let (on, none) = (labels(&[(SERVICE_AVAILABLE, "1")]), Grants::default());
+    let min_available = vec![Limit::Amount(Amount::Pods(1))];
+    let policy = AvailablePolicy { min_available, ..AvailablePolicy::default() };
+    let keep = set("web", vec![rule("keep", RuleCheck::Available(policy))]);
+    let pods = [("a", &on, Some("1")), ("b", &on, Some("2"))];
+    let settlement = decide(&[(&keep, &none, 2, true)], &pods, OtherChecks::Agree);
+    assert_eq!(given(&settlement, 0), ["a"]);
+    assert_eq!(
+        reasons(&settlement),
+        ["[keep] blocked by min available policy: [min available]=1/4, [current available]=1/4"]
+    );
+}
+
+#[test]
 fn room_is_granted_in_all_budgets_at_once_when_all_other_checks_pass() {
     let on = labels(&[(SERVICE_AVAILABLE, "1")]);
     let none = Grants::default();

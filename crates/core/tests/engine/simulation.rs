@@ -1,19 +1,18 @@
-//! A randomized simulation of controllers, webhooks and the API server over the functions of the core, with the
-//! perturbations of Sieve (Sun et al., "Automatic Reliability Testing for Cluster Management Controllers", OSDI
-//! 2022):
-//! stale caches, events that are lost, a view that goes back in time, and crashes between two writes.
+//! A randomized simulation of controllers, webhooks and the API server over the functions of the core, with
+//! the perturbations of Sieve (Sun et al., "Automatic Reliability Testing for Cluster Management
+//! Controllers", OSDI 2022): stale caches, events that are lost, a view that goes back in time, and crashes
+//! between two writes.
 //!
-//! A schedule is a list of [`steps::Step`]s that follows from a seed. After every step, [`properties`] are checked
-//! over
-//! all versions that were stored; at the end, [`settle`] lets everybody act, and everything has to come to rest.
+//! A schedule is a list of [`steps::Step`]s that follows from a seed. After every step, [`properties`] are
+//! checked over all versions that were stored; at the end, [`settle`] lets everybody act, and everything has
+//! to come to rest.
 //!
-//! Not simulated: owners and replica counts, PodTransitionRules (`rule_interleavings` does), busy pods, hooks that
-//! come and
-//! go (`hook_interleavings` does), and the milliseconds between the review of an eviction and its delete.
+//! Not simulated: owners and replica counts, PodTransitionRules (`rule_interleavings` does), busy pods, hooks
+//! that come and go (`hook_interleavings` does), and the milliseconds between the review of an eviction and
+//! its delete.
 //!
 //! A failure prints its seed and the steps that are needed for it. `PODWARD_SIMULATION_SEED=<seed>` runs that
-//! schedule
-//! alone, `PODWARD_SIMULATION_SCHEDULES=<number>` another number of schedules.
+//! schedule alone, `PODWARD_SIMULATION_SCHEDULES=<number>` another number of schedules.
 
 mod actors;
 mod controller;

@@ -3,41 +3,23 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use podward_api::compile_selector;
 
 use crate::cause::{Case, Cause};
 use crate::snapshot::Snapshot;
 
-/// Returns whether a selector selects these labels. A selector without requirements selects everything.
-#[must_use]
-pub fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
-    let equal = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
-    let expressions = selector.match_expressions.iter().flatten().all(|it| {
-        let values = it.values.as_deref().unwrap_or_default();
-        let found = labels.get(&it.key);
-        match it.operator.as_str() {
-            "In" => found.is_some_and(|value| values.contains(value)),
-            "NotIn" => found.is_none_or(|value| !values.contains(value)),
-            "Exists" => found.is_some(),
-            "DoesNotExist" => found.is_none(),
-            _ => false,
-        }
-    });
-    equal && expressions
+/// Returns whether a budget is for pods with these labels.
+pub(crate) fn selects(budget: &PodDisruptionBudget, labels: &BTreeMap<String, String>) -> bool {
+    let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
+    selector.is_some_and(|it| compile_selector(it).is_ok_and(|it| it.matches(labels)))
 }
 
 /// Returns the cause if budgets do not allow an eviction of the pod now.
 pub(super) fn cause(snapshot: &Snapshot) -> Option<Cause> {
     let empty = BTreeMap::new();
     let labels = snapshot.pod.metadata.labels.as_ref().unwrap_or(&empty);
-    let of_pod: Vec<&PodDisruptionBudget> = snapshot
-        .budgets
-        .iter()
-        .filter(|budget| {
-            let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-            selector.is_some_and(|selector| selects(selector, labels))
-        })
-        .collect();
+    let of_pod: Vec<&PodDisruptionBudget> =
+        snapshot.budgets.iter().filter(|budget| selects(budget, labels)).collect();
     let namespace = snapshot.pod.metadata.namespace.as_deref().unwrap_or_default();
     let name = |budget: &PodDisruptionBudget| budget.metadata.name.clone().unwrap_or_default();
     if of_pod.len() > 1 {

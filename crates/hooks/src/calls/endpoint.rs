@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use podward_proto::v1;
 use podward_proto::v1::hook_handler_client::HookHandlerClient;
 use podward_runtime::address_policy::DialError;
+use podward_runtime::error_chain;
 use tokio::time::Instant;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
@@ -211,7 +212,10 @@ impl EndpointClient {
             Ok((endpoint, connector))
         };
         transport().map_err(|error: BoxError| {
-            CallFailure::connection(format!("could not make a client for {url}: {}", chain(error.as_ref())))
+            CallFailure::connection(format!(
+                "could not make a client for {url}: {}",
+                error_chain(error.as_ref())
+            ))
         })
     }
 
@@ -223,7 +227,7 @@ impl EndpointClient {
             return match status.code() {
                 Code::Unavailable => self.no_connection(source),
                 _ if self.endpoint.is_guarded => self.hidden(source),
-                _ => CallFailure::answer(format!("the call to {url} was cut off: {}", chain(source))),
+                _ => CallFailure::answer(format!("the call to {url} was cut off: {}", error_chain(source))),
             };
         }
         let text = format!("{url} answered {:?}: {}", status.code(), status.message());
@@ -254,7 +258,7 @@ impl EndpointClient {
         } else {
             ""
         };
-        let (url, error) = (&self.endpoint.url, chain(error));
+        let (url, error) = (&self.endpoint.url, error_chain(error));
         CallFailure::connection(format!("could not connect to {url}: {error}{advice}"))
     }
 
@@ -262,8 +266,12 @@ impl EndpointClient {
     /// does not tell an open port from a closed one. The reason is in the log.
     fn hidden(&self, error: &(dyn Error + 'static)) -> CallFailure {
         let url = &self.endpoint.url;
-        tracing::info!(url, reason = chain(error), "could not connect to the hook server of a namespace");
-        let text = match dial_error(error) {
+        tracing::info!(
+            url,
+            reason = error_chain(error),
+            "could not connect to the hook server of a namespace"
+        );
+        let text = match DialError::among(error) {
             Some(DialError::NotAllowed { .. }) => {
                 "its host has no address that hooks of a namespace may have (not that of the API server, of Podward's own \
                  host, a link-local one or that of a metadata service); an administrator can allow networks with \
@@ -276,18 +284,6 @@ impl EndpointClient {
         };
         CallFailure::connection(format!("could not connect to {url}: {text}"))
     }
-}
-
-/// Returns the error of the dialer among the sources of `error`.
-fn dial_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DialError> {
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(error) = error.downcast_ref() {
-            return Some(error);
-        }
-        next = error.source();
-    }
-    None
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -328,19 +324,4 @@ const fn is_certificate_alert(alert: rustls::AlertDescription) -> bool {
             | Alert::CertificateRequired
             | Alert::UnknownCA
     )
-}
-
-/// Returns the texts of `error` and its sources, without the wrappers of the transport and without repetitions.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        let says_nothing = matches!(text.as_str(), "transport error" | "connection error");
-        if !says_nothing && texts.last().is_none_or(|last| !last.contains(&text)) {
-            texts.push(text);
-        }
-        next = error.source();
-    }
-    if texts.is_empty() { error.to_string() } else { texts.join(": ") }
 }

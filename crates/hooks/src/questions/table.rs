@@ -8,7 +8,7 @@ mod results;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use podward_core::hooks::{HookAnswer, HookPhase, HookQuestion};
 use podward_proto::v1;
@@ -23,6 +23,9 @@ use hook_state::HookState;
 pub(crate) use output::TableOutput;
 use podward_kube_util::CachedPod;
 use recent_answers::{RecentAnswers, is_same};
+
+/// The time that a write takes at most, with its wait for a turn.
+const TIME_TO_WRITE: Duration = Duration::from_secs(30);
 
 /// The question table. It keeps the open questions and, for some seconds, the answers to closed ones.
 #[derive(Debug, Default)]
@@ -136,13 +139,23 @@ impl QuestionTable {
     }
 
     /// Returns true if `hook` was called about the pod in `phase`, and the question is still open or its answer has had no
-    /// effect yet.
-    pub(crate) fn is_asked(&self, uid: &str, hook: &str, phase: HookPhase) -> bool {
-        let asked = self.pods.get(uid).into_iter().flat_map(|asked| &asked.questions);
-        asked
-            .filter_map(|id| self.questions.get(id))
-            .filter(|entry| entry.attempt > 0 || entry.answer.is_some())
-            .any(|entry| entry.question.hook == hook && entry.question.phase == phase)
+    /// effect yet. Otherwise the hook is not called about it until the caller has had the time to act on that.
+    pub(crate) fn is_asked(&mut self, uid: &str, hook: &str, phase: HookPhase, now: Instant) -> bool {
+        let (pods, state) = (&self.pods, self.hooks.get_mut(hook));
+        let (Some(asked), Some(state)) = (pods.get(uid), state) else { return false };
+        asked.questions.iter().any(|id| {
+            let Some(entry) = self.questions.get_mut(id) else { return false };
+            if entry.question.hook != hook || entry.question.phase != phase {
+                return false;
+            }
+            let is_asked = entry.attempt > 0 || entry.answer.is_some();
+            if !is_asked {
+                state.queue.leave(*id, entry.place);
+                entry.place = state.queue.defer(*id, now + TIME_TO_WRITE);
+                state.wakeup.notify_one();
+            }
+            is_asked
+        })
     }
 
     /// Returns the answer to report. If the hook is unreachable, that is the message.

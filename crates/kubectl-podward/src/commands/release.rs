@@ -14,12 +14,12 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Error, Result, anyhow, bail};
 use clap::Args;
 use kube::Client;
 use podward_core::release::OtherFinalizers;
 use podward_runtime::args::seconds;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::object_target::pod_name;
 use pass::TargetPods;
@@ -57,9 +57,9 @@ pub(crate) struct Release {
     /// must be stopped already
     #[arg(long, conflicts_with_all = ["namespace", "pods"])]
     stop_services: bool,
-    /// Podward's namespace
-    #[arg(long, env = "PODWARD_NAMESPACE", value_name = "NAMESPACE", default_value = "podward-system")]
-    podward_namespace: String,
+    /// Podward's namespace [default: podward-system]
+    #[arg(long, env = "PODWARD_NAMESPACE", value_name = "NAMESPACE")]
+    podward_namespace: Option<String>,
     /// Also remove the `prot.` finalizers of other controllers. Use it for controllers that no longer exist: others
     /// remove their finalizers themselves
     #[arg(long)]
@@ -100,13 +100,14 @@ impl Release {
         match bindings.as_slice() {
             [] => {}
             [name] if self.pods.len() == 1 => {
-                let installation = PodwardInstallation::new(client.clone(), &self.podward_namespace);
+                let installation =
+                    PodwardInstallation::new(client.clone(), self.podward_namespace.as_deref());
                 let namespace = self.namespace.as_deref();
                 return removals::release(client, &installation, namespace, name, self.dry_run).await;
             }
             _ => bail!("name one DiscoveryBinding, and no pods with it"),
         }
-        let installation = PodwardInstallation::new(client.clone(), &self.podward_namespace);
+        let installation = PodwardInstallation::new(client.clone(), self.podward_namespace.as_deref());
         if self.stop_services {
             installation.check().await?;
         } else if !self.dry_run
@@ -131,13 +132,16 @@ impl Release {
         }
         let targets = TargetPods::new(&client, self.namespace.clone(), self.pods.clone());
         let bindings_are_free = match self.pods.is_empty() {
-            true => bindings::release_all(&client, self.namespace.as_deref(), self.dry_run).await?,
+            true => {
+                let released = bindings::release_all(&client, self.namespace.as_deref(), self.dry_run);
+                timeout_at(deadline, released).await.map_err(|_| self.too_late("DiscoveryBindings"))??
+            }
             false => true,
         };
         let writer = ReleaseWriter::new(client, self.other_finalizers(), self.dry_run);
         let mut tally = ReleaseTally::default();
         let passes = pass::release_all(&targets, &writer, &mut tally);
-        let ended = tokio::time::timeout_at(deadline, passes).await;
+        let ended = timeout_at(deadline, passes).await;
         print!("{}", tally.summary(self.dry_run));
         match ended {
             Ok(Ok(())) => Ok(if tally.has_failed() || !bindings_are_free {
@@ -146,12 +150,16 @@ impl Release {
                 ExitCode::SUCCESS
             }),
             Ok(Err(error)) => Err(error),
-            Err(_) => bail!(
-                "not all pods were checked within {:?}; run the command again, with a longer --timeout \
-                 for a large cluster",
-                self.timeout
-            ),
+            Err(_) => Err(self.too_late("pods")),
         }
+    }
+
+    fn too_late(&self, objects: &str) -> Error {
+        anyhow!(
+            "not all {objects} were checked within {:?}; run the command again, with a longer --timeout for a large \
+             cluster",
+            self.timeout
+        )
     }
 
     /// Shows what would change, and asks. Returns false if the user does not want it.
@@ -187,10 +195,13 @@ impl Release {
     async fn plan(&self, client: &Client, mut tally: ReleaseTally) -> Result<ReleasePlan> {
         let targets = TargetPods::new(client, self.namespace.clone(), self.pods.clone());
         let writer = ReleaseWriter::new(client.clone(), self.other_finalizers(), true);
-        let pass = tokio::time::timeout(self.timeout, pass::release_all(&targets, &writer, &mut tally));
-        pass.await.map_err(|_| anyhow!("not all pods were checked within {:?}", self.timeout))??;
+        let deadline = Instant::now() + self.timeout;
+        let pass = timeout_at(deadline, pass::release_all(&targets, &writer, &mut tally));
+        pass.await.map_err(|_| self.too_late("pods"))??;
         let bindings = match self.pods.is_empty() {
-            true => bindings::plan(client, self.namespace.as_deref()).await?,
+            true => timeout_at(deadline, bindings::plan(client, self.namespace.as_deref()))
+                .await
+                .map_err(|_| self.too_late("DiscoveryBindings"))??,
             false => BTreeMap::new(),
         };
         Ok(ReleasePlan { pods: tally, bindings })
@@ -200,7 +211,8 @@ impl Release {
 #[cfg(test)]
 mod tests {
     use clap::Parser;
-    use podward_support::api_answers::json_answer;
+    use hyper::StatusCode;
+    use podward_support::api_answers::{Answer, failure, json_answer};
     use serde_json::json;
 
     use super::*;
@@ -262,5 +274,63 @@ mod tests {
         assert!(lines[0].starts_with("DiscoveryBinding shop/web: would remove its finalizers"), "{lines:?}");
         assert!(planned("-n shop", &["web"]).await.is_like(&shown));
         assert!(!planned("-n shop", &["web", "api"]).await.is_like(&shown));
+    }
+
+    fn list(items: &[serde_json::Value]) -> Answer {
+        json_answer(&json!({"kind": "List", "metadata": {}, "items": items}))
+    }
+
+    /// Runs a command line where no webhooks and no pods exist, and a controller with so many replicas runs in namespace
+    /// `elsewhere`. `None`: the Deployments of all namespaces may not be listed.
+    async fn outcome(line: &str, replicas: Option<i32>) -> Result<ExitCode> {
+        let client = api_server::client(move |request| {
+            let path = request.uri().path();
+            Some(match (path, replicas) {
+                ("/apis/apps/v1/deployments", None) => failure(StatusCode::FORBIDDEN, "Forbidden"),
+                ("/apis/apps/v1/deployments", Some(replicas)) => list(&[json!({
+                    "metadata": {"namespace": "elsewhere", "name": "lifecycle-controller"},
+                    "spec": {"replicas": replicas, "selector": {}, "template": {}},
+                })]),
+                _ if path.ends_with("/pods") || path.ends_with("/discoverybindings") => list(&[]),
+                _ => failure(StatusCode::NOT_FOUND, "NotFound"),
+            })
+        });
+        parsed(line).unwrap().run(client).await
+    }
+
+    #[tokio::test]
+    async fn podward_in_another_namespace_is_not_overlooked() {
+        for (replicas, words) in [
+            (Some(2), "--podward-namespace elsewhere"),
+            (None, "name the namespace in which Podward is, or was, with --podward-namespace"),
+        ] {
+            let error = format!("{:#}", outcome("-n shop -y", replicas).await.unwrap_err());
+            assert!(error.contains(words), "{error}");
+        }
+        assert!(outcome("-n shop -y", Some(0)).await.is_ok(), "it is scaled down");
+        let named = "-n shop -y --podward-namespace podward-system";
+        assert!(outcome(named, None).await.is_ok(), "the user has said where it was");
+        assert!(outcome(named, Some(2)).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn bindings_without_an_answer_end_at_the_timeout() {
+        let client = api_server::client(|request| {
+            let path = request.uri().path();
+            match path.rsplit('/').next() {
+                Some("discoverybindings") => None,
+                Some("deployments" | "pods") => Some(list(&[])),
+                _ => Some(failure(StatusCode::NOT_FOUND, "NotFound")),
+            }
+        });
+        let release = || parsed("-n shop -y --timeout 1").unwrap();
+        let long = Duration::from_secs(5);
+        let (planning, running) = (release(), release());
+        let planned = tokio::time::timeout(long, planning.plan(&client, ReleaseTally::quiet()))
+            .await
+            .expect("plan ends");
+        assert!(planned.is_err());
+        let ran = tokio::time::timeout(long, running.run(client.clone())).await.expect("run ends");
+        assert!(ran.is_err());
     }
 }

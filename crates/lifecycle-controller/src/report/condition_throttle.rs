@@ -13,6 +13,10 @@ pub(super) const CONDITION_DELAY: Duration = Duration::from_secs(5);
 /// As [`CONDITION_DELAY`], if the stored condition is wrong about whether the pod is in service.
 const SERVICE_DELAY: Duration = Duration::from_secs(1);
 
+/// As [`CONDITION_DELAY`], while a new pod waits for its containers. Most pods start within this time, and `Ready` says the
+/// same.
+const START_DELAY: Duration = Duration::from_secs(60);
+
 /// The longest delay between two messages for the same wait. The delay starts at [`CONDITION_DELAY`] and doubles,
 /// because a hook may report a countdown, and each of its messages would cause a write.
 const MAX_MESSAGE_DELAY: Duration = Duration::from_secs(30);
@@ -25,6 +29,8 @@ pub(super) type ConditionWait = (ConditionStatus, &'static str);
 pub(super) enum StoredWait {
     /// The pod is in service and it is not, or the other way round.
     WrongService,
+    /// Nothing: the pod is new, and waits for its containers.
+    Starts,
     /// The present wait, with another message.
     OtherMessage,
     /// Anything else.
@@ -41,6 +47,8 @@ impl StoredWait {
             StoredWait::OtherMessage
         } else if told.is_some_and(|told| told != explanation.status) {
             StoredWait::WrongService
+        } else if told.is_none() && explanation.waits_for_kubelet() {
+            StoredWait::Starts
         } else {
             StoredWait::Other
         }
@@ -51,9 +59,16 @@ impl StoredWait {
 #[derive(Debug, Default)]
 pub(super) struct ConditionThrottle {
     /// The present wait, and since when the stored condition is out of date. Other waits in between do not change the
-    /// time: otherwise a pod whose waits change often would keep an old condition.
-    pending: Option<(ConditionWait, Instant)>,
+    /// time: otherwise a pod whose waits change often would keep an old condition. The end of a start does.
+    pending: Option<PendingWait>,
     written: Option<WrittenWait>,
+}
+
+#[derive(Debug)]
+struct PendingWait {
+    wait: ConditionWait,
+    since: Instant,
+    is_start: bool,
 }
 
 #[derive(Debug)]
@@ -75,9 +90,15 @@ impl ConditionThrottle {
     /// what the stored condition reports; with the same status and reason, it has another message.
     pub(super) fn due(&mut self, wait: ConditionWait, stored: StoredWait, now: Instant) -> Duration {
         self.forget_others(wait);
-        let since = self.pending.map_or(now, |(_, since)| since);
-        self.pending = Some((wait, since));
-        let delay = if stored == StoredWait::WrongService { SERVICE_DELAY } else { CONDITION_DELAY };
+        let is_start = stored == StoredWait::Starts;
+        let since = self.pending.as_ref().filter(|pending| pending.is_start == is_start);
+        let since = since.map_or(now, |pending| pending.since);
+        self.pending = Some(PendingWait { wait, since, is_start });
+        let delay = match stored {
+            StoredWait::WrongService => SERVICE_DELAY,
+            StoredWait::Starts => START_DELAY,
+            StoredWait::OtherMessage | StoredWait::Other => CONDITION_DELAY,
+        };
         let delay = delay.saturating_sub(now.saturating_duration_since(since));
         let is_new_message = stored == StoredWait::OtherMessage;
         let pause = self.written.as_ref().filter(|_| is_new_message).map_or(Duration::ZERO, |written| {
@@ -89,7 +110,7 @@ impl ConditionThrottle {
 
     /// Records that the pending wait is written.
     pub(super) fn written(&mut self, now: Instant) {
-        if let Some((wait, _)) = self.pending.take() {
+        if let Some(PendingWait { wait, .. }) = self.pending.take() {
             let before = self.written.take().map_or(0, |written| written.before.saturating_add(1));
             self.written = Some(WrittenWait { wait, at: now, before });
         }
@@ -106,7 +127,7 @@ mod tests {
     use podward_core::keys::LIFECYCLE_CONDITION;
     use serde_json::json;
 
-    use super::StoredWait::{Other, OtherMessage, WrongService};
+    use super::StoredWait::{Other, OtherMessage, Starts, WrongService};
     use super::*;
 
     const HOOKS: ConditionWait = (ConditionStatus::False, "Hooks");
@@ -141,6 +162,19 @@ mod tests {
         assert_eq!(told(in_service(), Some("False"), no, "Rules"), Other);
         assert_eq!(told(in_service(), Some("False"), no, "Hooks"), OtherMessage);
         assert_eq!(told(json!({}), Some("False"), yes, "InService"), WrongService);
+        assert_eq!(told(json!({}), None, no, "NotReady"), Starts);
+        assert_eq!(told(json!({}), Some("False"), no, "NotReady"), Other, "after an operation");
+        assert_eq!(told(in_service(), None, no, "NotReady"), WrongService, "its containers have failed");
+    }
+
+    #[test]
+    fn a_start_is_written_late_and_not_counted_to_the_next_wait() {
+        let (mut throttle, start) = (ConditionThrottle::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(throttle.due(HOOKS, Starts, at(0)), START_DELAY);
+        assert_eq!(throttle.due(HOOKS, Starts, at(30)), START_DELAY / 2);
+        assert_eq!(throttle.due(RULES, Other, at(40)), CONDITION_DELAY);
+        assert_eq!(throttle.due(RULES, Other, at(45)), Duration::ZERO);
     }
 
     #[test]

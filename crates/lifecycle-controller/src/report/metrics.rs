@@ -156,11 +156,7 @@ impl Metrics {
         );
         registry.register("writes", "Writes to the API server, by what they change", self.writes.clone());
         registry.register("errors", "Failed reconciliations, by category", self.errors.clone());
-        registry.register(
-            "events_dropped",
-            "Events that were not stored, because the queue was full or the request failed",
-            self.events.dropped.clone(),
-        );
+        self.events.register(registry);
         registry.register(
             "queue_depth",
             "Pods that wait for their turn to leave service, or for a free write slot",

@@ -7,11 +7,14 @@ use mutating_webhook::ConsumerHooks;
 use podward_core::hooks::{
     DeadlinePolicy, FailurePolicy, GateTiming, Hook, HookPhase, Selector, consumer_key_of, hook_finalizer,
 };
-use podward_core::keys::{AVAILABLE_CONDITIONS, CONTROL_LABEL, SERVICE_READY_GATE, Stage, permission_key};
+use podward_core::keys::{
+    AVAILABLE_CONDITIONS, CONTROL_LABEL, DELETE_TIMESTAMP, DELETION_REQUEST, SERVICE_READY_GATE, Stage,
+    TO_DELETE, TO_DELETE_BY, permission_key,
+};
 use podward_runtime::admission::AdmissionService;
 use serde_json::{Value, json};
 
-use crate::reviews::{CONTROLLER, UID, pod, review};
+use crate::reviews::{CONTROLLER, OPERATOR, UID, pod, review};
 use crate::{post, send, service, service_with};
 
 /// Returns the `response` to a review, and the object with the patch applied.
@@ -138,6 +141,85 @@ async fn a_protected_label_of_an_untrusted_writer_causes_a_warning_or_a_denial_a
     review["request"]["userInfo"]["username"] = json!(CONTROLLER);
     let (response, _) = response_to("/mutate", true, &review).await;
     assert_eq!((&response["allowed"], response.get("warnings")), (&json!(true), None));
+}
+
+/// Returns the object that `user` stores with a write.
+async fn written_by(user: &str, old: &Value, new: &Value) -> Value {
+    let mut review = review("UPDATE", old.clone(), new.clone());
+    review["request"]["userInfo"]["username"] = json!(user);
+    let (response, object) = response_to("/mutate", false, &review).await;
+    assert_eq!(response["allowed"], true, "{response}");
+    object
+}
+
+/// Returns the text that names the author of the label.
+fn author(user: &str) -> String {
+    format!(r#"{{"user":"{user}","groups":["system:authenticated"]}}"#)
+}
+
+/// Returns a pod that has not opted in, on which somebody who may only patch pods has set `marks`.
+fn planted(marks: &Value) -> Value {
+    let begun = [Stage::Operating.key("pod-delete"), Stage::OperationType.key("pod-delete")];
+    let mut old = pod(&[(TO_DELETE, "1"), (&begun[0], "1"), (&begun[1], "delete")]);
+    old["metadata"]["labels"][CONTROL_LABEL] = json!("false");
+    old["metadata"]["annotations"] = marks.clone();
+    old
+}
+
+#[tokio::test]
+async fn a_deletion_request_from_before_the_opt_in_is_removed() {
+    let request = r#"{"kind":"Delete","requestedBy":"admin","requestedAt":1}"#;
+    for user in [OPERATOR, CONTROLLER] {
+        // The annotation may also name the user who opts the pod in.
+        for forged in [author("admin"), author(user)] {
+            for marks in [
+                json!({}),
+                json!({TO_DELETE_BY: forged}),
+                json!({TO_DELETE_BY: forged, DELETION_REQUEST: request, DELETE_TIMESTAMP: "1"}),
+            ] {
+                let old = planted(&marks);
+                let mut new = old.clone();
+                new["metadata"]["labels"][CONTROL_LABEL] = json!("true");
+                let stored = written_by(user, &old, &new).await;
+                assert_eq!(labels(&stored), [CONTROL_LABEL], "{user} {marks}");
+                for key in [TO_DELETE_BY, DELETION_REQUEST, DELETE_TIMESTAMP] {
+                    assert_eq!(stored["metadata"]["annotations"][key], Value::Null, "{user} {marks}");
+                }
+                assert_eq!(written_by(user, &old, &stored).await, stored, "once is enough");
+
+                // Whoever sets the label in the same write is its author.
+                new["metadata"]["labels"][TO_DELETE] = json!("2");
+                let stored = written_by(user, &old, &new).await;
+                assert_eq!(stored["metadata"]["labels"][TO_DELETE], "2", "{user} {marks}");
+                assert_eq!(stored["metadata"]["annotations"][TO_DELETE_BY], author(user), "{user} {marks}");
+                assert_eq!(
+                    stored["metadata"]["annotations"][DELETION_REQUEST],
+                    Value::Null,
+                    "{user} {marks}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_trusted_writer_is_the_author_of_a_label_unless_it_names_a_user() {
+    let labelled = pod(&[(TO_DELETE, "1")]);
+    for user in [OPERATOR, CONTROLLER] {
+        let stored = written_by(user, &pod(&[]), &labelled).await;
+        assert_eq!(stored["metadata"]["annotations"][TO_DELETE_BY], author(user));
+        // Everybody may withdraw the request. A label without an author deletes nothing.
+        let mut recorded = stored.clone();
+        recorded["metadata"]["annotations"][DELETION_REQUEST] = json!("{}");
+        let withdrawn = written_by(user, &recorded, &stored).await;
+        assert_eq!(withdrawn["metadata"]["annotations"][TO_DELETE_BY], Value::Null, "{user}");
+    }
+    for named in [json!({DELETION_REQUEST: "{}"}), json!({TO_DELETE_BY: author("jane")})] {
+        let mut new = labelled.clone();
+        new["metadata"]["annotations"] = named.clone();
+        let stored = written_by(CONTROLLER, &pod(&[]), &new).await;
+        assert_eq!(stored["metadata"]["annotations"], named);
+    }
 }
 
 #[tokio::test]

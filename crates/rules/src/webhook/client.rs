@@ -4,7 +4,6 @@
 //! that failed. Redirects are not followed, and proxies are not used: every connection goes through the
 //! [address policy](podward_runtime::address_policy).
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +18,7 @@ use hyper_util::rt::TokioExecutor;
 use podward_api::pod_transition_rule::{WebhookUrl, ca_certificates};
 use podward_api::shortened;
 use podward_runtime::address_policy::{DialError, GuardedConnector, GuardedDialer};
+use podward_runtime::error_chain;
 use podward_runtime::grpc_client::system_anchors;
 use podward_runtime::tls::server_verifier;
 use rustls::{ClientConfig, RootCertStore};
@@ -122,17 +122,21 @@ impl WebhookEndpoint {
         }
         let request = request.body(Full::new(body)).map_err(|error| failed(error.to_string()))?;
         let exchange = async {
-            let response = self.client.request(request).await.map_err(|error| match dial_error(&error) {
-                Some(DialError::NotAllowed { .. }) => WebhookFailure::NotAllowed(HiddenReason {
-                    text: described(NOT_ALLOWED.to_owned()),
-                    reason: chain(&error),
-                }),
-                Some(DialError::ApiServerUnknown | DialError::ApiServerName { .. }) => {
-                    tracing::warn!(reason = chain(&error), "a webhook of a rule can't be called yet");
-                    WebhookFailure::Local(described(NOT_KNOWN.to_owned()))
-                }
-                _ => WebhookFailure::Unreachable(self.no_answer(&described, chain(&error))),
-            })?;
+            let response =
+                self.client.request(request).await.map_err(|error| match DialError::among(&error) {
+                    Some(DialError::NotAllowed { .. }) => WebhookFailure::NotAllowed(HiddenReason {
+                        text: described(NOT_ALLOWED.to_owned()),
+                        reason: error_chain(&error),
+                    }),
+                    Some(DialError::ApiServerUnknown | DialError::ApiServerName { .. }) => {
+                        tracing::warn!(
+                            reason = error_chain(&error),
+                            "a webhook of a rule can't be called yet"
+                        );
+                        WebhookFailure::Local(described(NOT_KNOWN.to_owned()))
+                    }
+                    _ => WebhookFailure::Unreachable(self.no_answer(&described, error_chain(&error))),
+                })?;
             let (head, body) = response.into_parts();
             let body = Limited::new(body, MAX_ANSWER).collect().await.map_err(|error| {
                 failed(match error.downcast_ref::<LengthLimitError>() {
@@ -204,11 +208,6 @@ fn summary(head: &Parts, length: usize) -> String {
     format!("{} ({media_type}, {length} bytes)", head.status)
 }
 
-/// Returns the error of the dialer that an error of the client contains.
-fn dial_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DialError> {
-    std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
-}
-
 fn tls(ca_bundle: &str, is_needed: bool) -> Result<ClientConfig, String> {
     let certificates = ca_certificates(ca_bundle)?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -223,18 +222,4 @@ fn tls(ca_bundle: &str, is_needed: bool) -> Result<ClientConfig, String> {
         roots.roots = system_anchors().map_err(|error| error.to_string())?.to_vec();
     }
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// Returns the texts of an error and its sources, without repetitions.
-fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut texts: Vec<String> = Vec::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        let text = error.to_string();
-        if texts.last().is_none_or(|last| !last.contains(&text)) {
-            texts.push(text);
-        }
-        next = error.source();
-    }
-    texts.join(": ")
 }

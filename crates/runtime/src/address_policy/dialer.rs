@@ -1,5 +1,6 @@
 //! Resolves a host, checks its addresses, and connects to one that the policy allows.
 
+use std::error::Error;
 use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -78,6 +79,14 @@ pub enum DialError {
         /// The reason.
         source: io::Error,
     },
+}
+
+impl DialError {
+    /// Returns the error of the dialer among `error` and its sources.
+    #[must_use]
+    pub fn among<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a Self> {
+        std::iter::successors(Some(error), |error| (*error).source()).find_map(|error| error.downcast_ref())
+    }
 }
 
 /// Connects to hosts, as far as an [`AddressPolicy`] allows it. Clones share the policy and the resolver.

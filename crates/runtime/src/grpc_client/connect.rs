@@ -13,10 +13,10 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::trust::{InvalidTrust, Trust};
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// A connection that answers no ping in this time, while requests wait, is closed.
-const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
+pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The URL of a gRPC server is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -24,7 +24,7 @@ pub struct LeaseArgs {
     #[arg(long, env = "PODWARD_POD_UID")]
     pub pod_uid: Option<String>,
     /// Seconds after which a leader that does not renew the Lease is replaced
-    #[arg(long, env = "PODWARD_LEASE_DURATION", default_value = "10", value_parser = seconds)]
+    #[arg(long, env = "PODWARD_LEASE_DURATION", default_value = "10", value_parser = term)]
     pub lease_duration: Duration,
 }
 
@@ -46,7 +46,7 @@ impl LeaseArgs {
     /// Returns the name of this replica in the election, and with what the names of earlier processes of its pod begin. The
     /// random part makes a restarted process another candidate, because it does not know the work of the process before it.
     fn identity(&self) -> (String, Option<String>) {
-        if let Some(identity) = &self.identity {
+        if let Some(identity) = self.identity.as_ref().filter(|identity| !identity.is_empty()) {
             return (identity.clone(), None);
         }
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -56,6 +56,12 @@ impl LeaseArgs {
         let start = of_pod.clone().unwrap_or_else(|| format!("{host}_"));
         (format!("{start}{:08x}", fastrand::u32(..)), of_pod)
     }
+}
+
+/// Parses the duration of a Lease. A leader renews it after a third, and would write all the time without a minimum.
+fn term(text: &str) -> Result<Duration, String> {
+    let term = seconds(text)?;
+    if term < Duration::from_secs(1) { Err(format!("{text} must be at least 1")) } else { Ok(term) }
 }
 
 #[cfg(test)]
@@ -80,6 +86,20 @@ mod tests {
             LeaseArgs { identity: Some("me".to_owned()), pod_uid: Some("u".to_owned()), ..args.clone() };
         let named = named.params("service");
         assert_eq!((named.identity.as_str(), named.predecessors), ("me", None));
+    }
+
+    /// A Lease without a holder has an empty name of its holder.
+    #[test]
+    fn an_empty_identity_is_none() {
+        let params = Service::parse_from(["x", "--identity", "", "--pod-uid", "u"]).lease.params("service");
+        assert!(!params.identity.is_empty() && params.predecessors.is_some(), "{params:?}");
+    }
+
+    #[test]
+    fn a_lease_lasts_at_least_a_second() {
+        let parse = |seconds: &str| Service::try_parse_from(["x", "--lease-duration", seconds]);
+        assert!(parse("0").is_err() && parse("0.5").is_err());
+        assert_eq!(parse("1").unwrap().lease.lease_duration, Duration::from_secs(1));
     }
 
     #[test]

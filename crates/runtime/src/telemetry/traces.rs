@@ -75,7 +75,7 @@ impl Traces {
         registry: &mut Registry,
         limits: TraceLimits,
     ) -> Result<Self, TraceError> {
-        let channel = channel::lazy(url, ca)?;
+        let channel = channel::lazy(url, ca, limits)?;
         let mut exporter =
             opentelemetry_otlp::SpanExporter::builder().with_tonic().with_channel(channel).build()?;
         // Together with OTEL_RESOURCE_ATTRIBUTES, which can't change these.

@@ -3,41 +3,15 @@
 use std::fs;
 use std::time::Duration;
 
-use clap::Parser;
 use hyper::StatusCode;
-use podward_runtime::{WebhookAddresses, WebhookSetup, serve_webhook};
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::json;
-use tokio::sync::oneshot;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::rotation::{AllowAll, Args, admin, until_ready};
-use crate::support::{PathFile, Secret, connect, connect_as, http1, post, within};
+use crate::rotation::{Running, admin, serve, until_ready};
+use crate::support::{PathFile, connect, connect_as, http1, post, within};
 
 const SOON: Duration = Duration::from_secs(20);
-
-/// A webhook that allows everything, until the guard is dropped.
-struct Running {
-    at: WebhookAddresses,
-    certificate: CertificateDer<'static>,
-    _secret: Secret,
-    _stop: DropGuard,
-}
-
-async fn serve(more: &[&str]) -> Running {
-    let (secret, certificate) = Secret::new();
-    let (cert, key) = (secret.cert(), secret.key());
-    let files = ["--tls-cert", cert.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
-    let args = [&["test", "--bind=127.0.0.1:0", "--admin-bind=127.0.0.1:0"][..], &files, more].concat();
-    let args = Args::parse_from(args);
-    let stop = CancellationToken::new();
-    let (tell, told) = oneshot::channel();
-    let setup = WebhookSetup::new("test", "1", stop.clone());
-    tokio::spawn(async move { serve_webhook(&args.webhook, AllowAll, setup, Some(tell)).await.unwrap() });
-    let at = within(SOON, told).await.unwrap();
-    Running { at, certificate, _secret: secret, _stop: stop.drop_guard() }
-}
 
 fn review() -> String {
     let resource = json!({"group": "", "version": "v1", "resource": "pods"});

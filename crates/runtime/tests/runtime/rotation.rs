@@ -12,9 +12,11 @@ use hyper_util::rt::TokioExecutor;
 use podward_runtime::admission::{
     AdmissionDecision, AdmissionOperation, AdmissionRequest, AdmissionResponse, Webhook, WebhookRoute,
 };
-use podward_runtime::{WebhookArgs, WebhookSetup, serve_webhook};
+use podward_runtime::{WebhookAddresses, WebhookArgs, WebhookSetup, serve_webhook};
+use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{PathFile, Secret, connect, http1, post, text, within};
@@ -22,9 +24,9 @@ use crate::support::{PathFile, Secret, connect, http1, post, text, within};
 const SOON: Duration = Duration::from_secs(20);
 
 #[derive(Parser)]
-pub(crate) struct Args {
+struct Args {
     #[command(flatten)]
-    pub(crate) webhook: WebhookArgs,
+    webhook: WebhookArgs,
 }
 
 pub(crate) struct AllowAll;
@@ -52,6 +54,31 @@ impl Webhook for AllowAll {
     }
 }
 
+/// A webhook that allows everything, in the process of the test.
+pub(crate) struct Running {
+    pub(crate) at: WebhookAddresses,
+    pub(crate) certificate: CertificateDer<'static>,
+    secret: Secret,
+    stop: CancellationToken,
+    process: JoinHandle<()>,
+}
+
+pub(crate) async fn serve(more: &[&str]) -> Running {
+    let (secret, certificate) = Secret::new();
+    let (cert, key) = (secret.cert(), secret.key());
+    let files = ["--tls-cert", cert.to_str().unwrap(), "--tls-key", key.to_str().unwrap()];
+    let args = [&["test", "--bind=127.0.0.1:0", "--admin-bind=127.0.0.1:0"][..], &files, more].concat();
+    let args = Args::parse_from(args);
+    let stop = CancellationToken::new();
+    let (tell, told) = oneshot::channel();
+    let setup = WebhookSetup::new("test", "1", stop.clone());
+    let process = tokio::spawn(async move {
+        serve_webhook(&args.webhook, AllowAll, setup, Some(tell)).await.unwrap();
+    });
+    let at = within(SOON, told).await.unwrap();
+    Running { at, certificate, secret, stop, process }
+}
+
 pub(crate) async fn admin(address: SocketAddr, path: &str) -> (StatusCode, String) {
     let client = Client::builder(TokioExecutor::new()).build_http::<Empty<Bytes>>();
     let request = Request::get(format!("http://{address}{path}")).body(Empty::new()).unwrap();
@@ -72,29 +99,9 @@ pub(crate) async fn until_ready(address: SocketAddr) {
 
 #[tokio::test]
 async fn a_rotated_secret_is_served_without_a_restart() {
-    let (mut secret, old) = Secret::new();
-    let (cert, key) = (secret.cert(), secret.key());
     let path = PathFile::new();
-    let args = Args::parse_from([
-        "test",
-        "--bind=127.0.0.1:0",
-        "--admin-bind=127.0.0.1:0",
-        "--tls-cert",
-        cert.to_str().unwrap(),
-        "--tls-key",
-        key.to_str().unwrap(),
-        "--webhook-path-file",
-        path.file(),
-    ]);
-    let stop = CancellationToken::new();
-    let (tell, told) = oneshot::channel();
-    let process = tokio::spawn({
-        let stop = stop.clone();
-        async move {
-            serve_webhook(&args.webhook, AllowAll, WebhookSetup::new("test", "1", stop), Some(tell)).await
-        }
-    });
-    let at = told.await.unwrap();
+    let running = serve(&["--webhook-path-file", path.file()]).await;
+    let Running { at, certificate: old, mut secret, stop, process } = running;
     until_ready(at.admin).await;
     assert_eq!(admin(at.admin, "/livez").await.0, StatusCode::OK);
 
@@ -140,45 +147,23 @@ async fn a_rotated_secret_is_served_without_a_restart() {
     }
 
     stop.cancel();
-    within(SOON, process).await.unwrap().unwrap();
+    within(SOON, process).await.unwrap();
 }
 
 #[tokio::test]
 async fn it_is_unready_but_serves_during_the_drain_delay() {
-    let (secret, cert) = Secret::new();
-    let (cert_file, key_file) = (secret.cert(), secret.key());
     let path = PathFile::new();
-    let args = Args::parse_from([
-        "test",
-        "--bind=127.0.0.1:0",
-        "--admin-bind=127.0.0.1:0",
-        "--drain-delay=600",
-        "--tls-cert",
-        cert_file.to_str().unwrap(),
-        "--tls-key",
-        key_file.to_str().unwrap(),
-        "--webhook-path-file",
-        path.file(),
-    ]);
-    let stop = CancellationToken::new();
-    let (tell, told) = oneshot::channel();
-    let process = tokio::spawn({
-        let stop = stop.clone();
-        async move {
-            serve_webhook(&args.webhook, AllowAll, WebhookSetup::new("test", "1", stop), Some(tell)).await
-        }
-    });
-    let at = told.await.unwrap();
-    until_ready(at.admin).await;
-    stop.cancel();
+    let running = serve(&["--webhook-path-file", path.file(), "--drain-delay=600"]).await;
+    until_ready(running.at.admin).await;
+    running.stop.cancel();
     within(SOON, async {
-        while admin(at.admin, "/readyz").await
+        while admin(running.at.admin, "/readyz").await
             != (StatusCode::SERVICE_UNAVAILABLE, "not ready: running\n".to_owned())
         {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    connect(at.tls, &cert, "h2").await.unwrap();
-    process.abort();
+    connect(running.at.tls, &running.certificate, "h2").await.unwrap();
+    running.process.abort();
 }

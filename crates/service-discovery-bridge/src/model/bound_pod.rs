@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::Resource;
 use podward_api::discovery_binding::PodField;
+use podward_core::cloneset::State;
 use podward_core::keys::{
     AVAILABLE_CONDITIONS, DELETE_OPERATION, DELETION_REQUEST, SERVICE_READY_GATE, TO_DELETE,
 };
@@ -16,7 +17,7 @@ use podward_core::{ConditionStatus, Operations, PodFacts, PodView, desired_gate}
 use serde::Deserialize;
 
 use super::conditions::{Condition, silent_since};
-use super::kruise::{KruisePod, KruiseState};
+use super::kruise::KruisePod;
 
 /// A pod as the API server sends it, without what no binding reads.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
@@ -223,15 +224,13 @@ fn demand(pod: &PodView<'_>, containers_ready: bool, leads_to_deletion: bool) ->
 }
 
 /// Returns what an operation and the protocol of OpenKruise want together: the one that takes the pod out of service counts.
-fn with_kruise(own: Demand, state: KruiseState, containers_ready: bool) -> Demand {
+fn with_kruise(own: Demand, state: State, containers_ready: bool) -> Demand {
     match (own, state) {
         (Demand::Gone | Demand::OutForUpdate | Demand::OutForDelete, _) => own,
-        (_, KruiseState::PreparingDelete) => Demand::OutForDelete,
-        (_, KruiseState::PreparingUpdate | KruiseState::Updating) => Demand::OutForUpdate,
+        (_, State::PreparingDelete) => Demand::OutForDelete,
+        (_, State::PreparingUpdate | State::Updating) => Demand::OutForUpdate,
         // Its readiness may wait for the answer.
-        (Demand::NotReady, KruiseState::PreparingNormal | KruiseState::Updated) if containers_ready => {
-            Demand::InService
-        }
+        (Demand::NotReady, State::PreparingNormal | State::Updated) if containers_ready => Demand::InService,
         _ => own,
     }
 }

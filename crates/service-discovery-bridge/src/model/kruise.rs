@@ -7,26 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, RemoveOperation, TestOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use podward_core::cloneset::State;
+use podward_core::cloneset::keys::STATE_LABEL;
 use podward_core::hooks::HookPhase;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The API group of OpenKruise's workloads.
 pub(crate) const GROUP: &str = "apps.kruise.io";
-const STATE: &str = "lifecycle.apps.kruise.io/state";
 /// Whose labels and finalizers are no markers: a workload must not make Podward write what its author may not.
 const RESERVED: [&str; 5] = ["kubernetes.io", "k8s.io", "kusionstack.io", "podward.io", "kruise.io"];
-
-/// A state that a controller of OpenKruise has written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KruiseState {
-    PreparingNormal,
-    Normal,
-    PreparingUpdate,
-    Updating,
-    Updated,
-    PreparingDelete,
-}
 
 /// A workload of OpenKruise.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +29,7 @@ pub(crate) struct KruiseWorkload {
 /// What the protocol says of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct KruisePod {
-    pub(crate) state: KruiseState,
+    pub(crate) state: State,
     pub(crate) workload: KruiseWorkload,
     /// True if the pod is being deleted. Its state may be any, because others delete pods too.
     pub(crate) terminating: bool,
@@ -63,25 +53,10 @@ struct Markers {
     finalizers_handler: Option<Vec<String>>,
 }
 
-impl KruiseState {
-    /// Returns the state. `None` if it is unknown.
-    fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "PreparingNormal" => Self::PreparingNormal,
-            "Normal" => Self::Normal,
-            "PreparingUpdate" => Self::PreparingUpdate,
-            "Updating" => Self::Updating,
-            "Updated" => Self::Updated,
-            "PreparingDelete" => Self::PreparingDelete,
-            _ => return None,
-        })
-    }
-}
-
 impl KruisePod {
     /// Returns what the protocol says of a pod. `None` if no workload of OpenKruise manages it, or it has no state.
     pub(crate) fn of(metadata: &ObjectMeta) -> Option<Self> {
-        let state = KruiseState::parse(metadata.labels.as_ref()?.get(STATE)?)?;
+        let state = metadata.labels.as_ref()?.get(STATE_LABEL)?.parse().ok()?;
         let owners = metadata.owner_references.iter().flatten();
         let owner = owners.into_iter().find(|owner| owner.controller == Some(true))?;
         let (group, _) = owner.api_version.split_once('/')?;
@@ -101,11 +76,9 @@ impl KruisePod {
     pub(crate) fn question(&self) -> Option<HookPhase> {
         match self.state {
             _ if self.terminating => Some(HookPhase::Release),
-            KruiseState::PreparingNormal | KruiseState::Normal | KruiseState::Updated => {
-                Some(HookPhase::Complete)
-            }
-            KruiseState::PreparingUpdate | KruiseState::PreparingDelete => Some(HookPhase::Prepare),
-            KruiseState::Updating => None,
+            State::PreparingNormal | State::Normal | State::Updated => Some(HookPhase::Complete),
+            State::PreparingUpdate | State::PreparingDelete => Some(HookPhase::Prepare),
+            State::Updating => None,
         }
     }
 
@@ -125,12 +98,10 @@ impl KruisePod {
         let all = all.into_iter().flatten();
         let (markers, present) = match self.state {
             _ if self.terminating => (all.collect(), false),
-            KruiseState::PreparingNormal | KruiseState::Normal | KruiseState::Updated => {
-                (all.collect(), true)
-            }
-            KruiseState::PreparingUpdate => (lifecycle.in_place_update.iter().collect(), false),
-            KruiseState::PreparingDelete => (lifecycle.pre_delete.iter().collect(), false),
-            KruiseState::Updating => (Vec::new(), false),
+            State::PreparingNormal | State::Normal | State::Updated => (all.collect(), true),
+            State::PreparingUpdate => (lifecycle.in_place_update.iter().collect(), false),
+            State::PreparingDelete => (lifecycle.pre_delete.iter().collect(), false),
+            State::Updating => (Vec::new(), false),
         };
         let markers: Vec<&Markers> = markers;
         let with_labels = markers.iter().filter(|_| !self.terminating);
@@ -168,7 +139,8 @@ impl KruisePod {
         }
         if !operations.is_empty() {
             // Neither another pod with the name, nor one whose state has changed.
-            let guards = [test(&["uid"], json!(uid)), test(&["labels", STATE], json!(labels.get(STATE)))];
+            let guards =
+                [test(&["uid"], json!(uid)), test(&["labels", STATE_LABEL], json!(labels.get(STATE_LABEL)))];
             operations.splice(0..0, guards);
         }
         Ok(operations)
@@ -212,7 +184,7 @@ mod tests {
                 "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "w", "controller": true,
             }],
         });
-        metadata["labels"][STATE] = json!(state);
+        metadata["labels"][STATE_LABEL] = json!(state);
         let metadata: ObjectMeta = serde_json::from_value(metadata).unwrap();
         (KruisePod::of(&metadata).unwrap(), metadata.labels.unwrap())
     }
@@ -232,7 +204,7 @@ mod tests {
         let operations = pod.answer(&lifecycle(), "u1", &known).unwrap();
         let mut document = json!({"metadata": {"uid": "u1", "labels": known, "finalizers": pod.finalizers}});
         json_patch::patch(&mut document, &operations).unwrap();
-        document["metadata"]["labels"].as_object_mut().unwrap().remove(STATE);
+        document["metadata"]["labels"].as_object_mut().unwrap().remove(STATE_LABEL);
         (document["metadata"]["labels"].clone(), document["metadata"]["finalizers"].clone())
     }
 
@@ -264,7 +236,7 @@ mod tests {
     fn a_pod_that_others_delete_loses_the_finalizers_and_keeps_its_labels() {
         let metadata: ObjectMeta = serde_json::from_value(json!({
             "namespace": "shop", "deletionTimestamp": "2026-01-01T00:00:00Z",
-            "labels": {STATE: "Normal", "online": "true"}, "finalizers": ["x", "example.com/registry"],
+            "labels": {STATE_LABEL: "Normal", "online": "true"}, "finalizers": ["x", "example.com/registry"],
             "ownerReferences": [{
                 "apiVersion": "apps.kruise.io/v1alpha1", "kind": "CloneSet", "name": "web", "uid": "w",
                 "controller": true,
@@ -297,10 +269,11 @@ mod tests {
 
     #[test]
     fn pods_of_others_have_no_state() {
-        let other = json!({"labels": {STATE: "Normal"}, "ownerReferences": [
-            {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "w", "controller": true},
-        ]});
-        assert_eq!(KruisePod::of(&serde_json::from_value(other).unwrap()), None);
-        assert_eq!(KruiseState::parse("Created"), None);
+        for (state, api_version) in [("Normal", "apps/v1"), ("Created", "apps.kruise.io/v1alpha1")] {
+            let other = json!({"labels": {STATE_LABEL: state}, "ownerReferences": [
+                {"apiVersion": api_version, "kind": "ReplicaSet", "name": "web", "uid": "w", "controller": true},
+            ]});
+            assert_eq!(KruisePod::of(&serde_json::from_value(other).unwrap()), None);
+        }
     }
 }

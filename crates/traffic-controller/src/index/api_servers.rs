@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1 as coordinationv1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::NamespaceResourceScope;
+use kube::Resource;
 use podward_core::UnixNanos;
 use serde::Deserialize;
 
 use super::address_family::AddressFamily;
 use super::endpoint_index::EndpointIndex;
-use super::object::{ObjectKey, kept_metadata, resource};
+use super::object::{ObjectKey, WatchedObject, kept_metadata};
 use crate::clock::before;
 
 /// How long API servers count after their addresses or Leases are gone. A server removes both when it begins to shut
@@ -39,13 +39,16 @@ pub(crate) enum ApiServers {
 /// Until then it counts: if it is not renewed, the server can have ended, or this process watches a server that lags.
 ///
 /// Source: <https://kubernetes.io/docs/concepts/architecture/leases/#api-server-identity>.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = coordinationv1::Lease)]
 pub(crate) struct ApiServerLease {
     #[serde(deserialize_with = "kept_metadata")]
     pub(crate) metadata: ObjectMeta,
 }
 
-resource!(ApiServerLease, coordinationv1::Lease, NamespaceResourceScope);
+impl WatchedObject for ApiServerLease {
+    const KIND: &'static str = <coordinationv1::Lease as k8s_openapi::Resource>::KIND;
+}
 
 impl ApiServerLease {
     /// The namespace of the Leases.

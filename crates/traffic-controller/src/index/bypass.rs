@@ -5,22 +5,25 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::ClusterResourceScope;
+use kube::Resource;
 use podward_core::UnixNanos;
 use serde::Deserialize;
 
 use super::mesh::mesh_key;
-use super::object::{ObjectKey, kept_metadata, resource};
+use super::object::{ObjectKey, WatchedObject, kept_metadata};
 use super::route::{ROUTE_KIND_NAMES, ROUTE_KINDS, RouteKind};
 
 /// A namespace as the API server sends it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = corev1::Namespace)]
 pub(crate) struct NamespaceObject {
     #[serde(deserialize_with = "kept_metadata")]
     pub(crate) metadata: ObjectMeta,
 }
 
-resource!(NamespaceObject, corev1::Namespace, ClusterResourceScope);
+impl WatchedObject for NamespaceObject {
+    const KIND: &'static str = <corev1::Namespace as k8s_openapi::Resource>::KIND;
+}
 
 impl NamespaceObject {
     /// Returns the label or annotation by which the pods of the namespace are in a mesh.

@@ -240,6 +240,7 @@ impl EndpointIndex {
         let service = || self.services.get(namespace)?.get(slice.service.as_ref()?);
         match (slice.data_path, service().map(|service| service.kind)) {
             (DataPath::KubeProxy, Some(ServiceKind::Headless)) => DataPath::Dns,
+            (DataPath::KubeProxy, Some(ServiceKind::OtherProxy)) => DataPath::OtherProxy,
             (path, _) => path,
         }
     }

@@ -4,14 +4,15 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::ClusterResourceScope;
+use kube::Resource;
 use podward_core::UnixNanos;
 use serde::Deserialize;
 
-use super::object::{kept_metadata, or_default, parse_time, resource};
+use super::object::{WatchedObject, kept_metadata, or_default};
 
 /// A Node object as the API server sends it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = corev1::Node)]
 pub(crate) struct NodeObject {
     #[serde(deserialize_with = "kept_metadata")]
     pub(crate) metadata: ObjectMeta,
@@ -40,7 +41,9 @@ struct TypedEntry {
     last_transition_time: String,
 }
 
-resource!(NodeObject, corev1::Node, ClusterResourceScope);
+impl WatchedObject for NodeObject {
+    const KIND: &'static str = <corev1::Node as k8s_openapi::Resource>::KIND;
+}
 
 /// The indexed fields of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,7 +58,7 @@ pub(crate) struct IndexedNode {
 impl NodeObject {
     /// Returns the indexed fields.
     pub(crate) fn node(&self) -> IndexedNode {
-        let since = |ready: &TypedEntry| parse_time(&ready.last_transition_time).unwrap_or(UnixNanos(0));
+        let since = |ready: &TypedEntry| UnixNanos::parse(&ready.last_transition_time).unwrap_or_default();
         let internal = self.status.addresses.iter().filter(|typed| typed.type_ == "InternalIP");
         let ready = self.status.conditions.iter().find(|typed| typed.type_ == "Ready");
         let since = ready.map_or(UnixNanos(0), since);

@@ -6,7 +6,6 @@ use std::fmt::{self, Debug};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use podward_core::UnixNanos;
 use serde::{Deserialize, Deserializer};
 
 use super::mesh::MESH_KEYS;
@@ -54,12 +53,6 @@ const KEPT_KEYS: [&str; 4] = [
     "service.kubernetes.io/service-proxy-name",
     "endpoints.kubernetes.io/last-change-trigger-time",
 ];
-
-/// Parses a time in RFC 3339. Returns `None` if `text` is something else.
-pub(super) fn parse_time(text: &str) -> Option<UnixNanos> {
-    let time = text.parse::<jiff::Timestamp>().ok()?;
-    i64::try_from(time.as_nanosecond()).ok().map(UnixNanos)
-}
 
 /// Deserializes metadata. Keeps the name, the namespace, the resource version, and the labels and annotations in
 /// [`KEPT_KEYS`] and [`MESH_KEYS`].
@@ -109,42 +102,3 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Defaul
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
-
-/// Implements `kube::Resource` and `WatchedObject` for `$object`, which has a field `metadata`, as the kind `$of`.
-macro_rules! resource {
-    ($object:ty, $of:ty, $scope:ty) => {
-        impl kube::Resource for $object {
-            type DynamicType = ();
-            type Scope = $scope;
-
-            fn kind((): &()) -> std::borrow::Cow<'_, str> {
-                <$of as kube::Resource>::kind(&())
-            }
-
-            fn group((): &()) -> std::borrow::Cow<'_, str> {
-                <$of as kube::Resource>::group(&())
-            }
-
-            fn version((): &()) -> std::borrow::Cow<'_, str> {
-                <$of as kube::Resource>::version(&())
-            }
-
-            fn plural((): &()) -> std::borrow::Cow<'_, str> {
-                <$of as kube::Resource>::plural(&())
-            }
-
-            fn meta(&self) -> &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                &mut self.metadata
-            }
-        }
-
-        impl crate::index::object::WatchedObject for $object {
-            const KIND: &'static str = <$of as k8s_openapi::Resource>::KIND;
-        }
-    };
-}
-pub(super) use resource;

@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as corev1;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::NamespaceResourceScope;
+use kube::Resource;
 use serde::Deserialize;
 
 use super::address_family::AddressFamily;
 use super::mesh::mesh_key;
-use super::object::{kept_metadata, or_default, resource};
+use super::object::{WatchedObject, kept_metadata, or_default};
 
 const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 
 /// A Service object as the API server sends it. Traffic distribution is omitted on purpose: it selects among the rules of
 /// a node, and the answers wait for the rules of all nodes.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = corev1::Service)]
 pub(crate) struct ServiceObject {
     #[serde(deserialize_with = "kept_metadata")]
     pub(crate) metadata: ObjectMeta,
@@ -42,7 +43,9 @@ struct ServiceSpecObject {
     internal_traffic_policy: String,
 }
 
-resource!(ServiceObject, corev1::Service, NamespaceResourceScope);
+impl WatchedObject for ServiceObject {
+    const KIND: &'static str = <corev1::Service as k8s_openapi::Resource>::KIND;
+}
 
 /// The way in which a Service sends traffic to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::NamespaceResourceScope;
+use kube::Resource;
+use podward_core::UnixNanos;
 use serde::Deserialize;
 
 use super::address_family::AddressFamily;
 use super::change::ChangeOrigin;
-use super::object::{kept_metadata, or_default, parse_time, resource};
+use super::object::{WatchedObject, kept_metadata, or_default};
 
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
@@ -18,7 +19,8 @@ const PROXY_NAME: &str = "service.kubernetes.io/service-proxy-name";
 const TRIGGER_TIME: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 /// An EndpointSlice object as the API server sends it.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = EndpointSlice)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct SliceObject {
     #[serde(deserialize_with = "kept_metadata")]
@@ -63,7 +65,9 @@ struct TargetRefObject {
     uid: String,
 }
 
-resource!(SliceObject, EndpointSlice, NamespaceResourceScope);
+impl WatchedObject for SliceObject {
+    const KIND: &'static str = <EndpointSlice as k8s_openapi::Resource>::KIND;
+}
 
 /// The component through which traffic reaches the endpoints of a slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +142,7 @@ impl SliceObject {
     /// Returns the origin of the slice when it was received in a list.
     pub(crate) fn listed_origin(&self) -> ChangeOrigin {
         let text = self.metadata.annotations.as_ref().and_then(|annotations| annotations.get(TRIGGER_TIME));
-        ChangeOrigin::Listed(text.and_then(|text| parse_time(text)))
+        ChangeOrigin::Listed(text.and_then(|text| UnixNanos::parse(text)))
     }
 }
 

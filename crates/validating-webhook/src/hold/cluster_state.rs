@@ -176,24 +176,3 @@ impl ClusterState {
         }
     }
 }
-
-/// Returns true if `name` can be the name of an object. Other names must not be put into the path of a request. The API
-/// server rejects them itself.
-pub(super) fn is_object_name(name: &str) -> bool {
-    let allowed =
-        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'-' | b'.');
-    (1..=253).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_object_name;
-
-    #[test]
-    fn names_that_change_the_path_are_detected() {
-        assert!(is_object_name("web-0") && is_object_name("web-0.example.com"));
-        for name in ["", "..", "a/b", "a?b", "a%2fb", "A", "é", &"a".repeat(254)] {
-            assert!(!is_object_name(name), "{name}");
-        }
-    }
-}

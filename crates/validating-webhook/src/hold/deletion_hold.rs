@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use kube::Client;
 use podward_core::deletion::request::DeletionKind;
+use podward_core::is_object_name;
 use podward_runtime::WebhookSetup;
 use podward_runtime::admission::{AdmissionDecision, AdmissionRequest, AdmissionResponse};
 
-use super::cluster_state::is_object_name;
 use super::incoming_deletion::IncomingDeletion;
 use super::judge::{DeletionJudge, HoldOptions};
 use super::request_recorder::RequestRecorder;

@@ -9,13 +9,13 @@ use parking_lot::Mutex;
 use podward_core::keys::{DELETE_OPERATION, DELETE_TYPE};
 use podward_proto::v1;
 use podward_proto::v1::lifecycle_server::{Lifecycle, LifecycleServer};
-use podward_runtime::tls::AuthoritySource;
+use podward_runtime::grpc_client::{BearerToken, Replicas, Trust};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
-use validating_webhook::{ControllerArgs, ControllerClient};
+use validating_webhook::ControllerClient;
 
 /// The behavior of the fake controller.
 #[derive(Clone, Debug)]
@@ -83,12 +83,9 @@ impl FakeController {
     }
 
     fn recorder_at(&self, addresses: &[SocketAddr]) -> ControllerClient {
-        let args = ControllerArgs {
-            controller_url: addresses.iter().map(|address| format!("https://{address}")).collect(),
-            controller_ca: None,
-            token_file: self.dir.path().join("token"),
-        };
-        ControllerClient::new(&args, AuthoritySource::File(self.dir.path().join("ca"))).unwrap()
+        let urls: Vec<String> = addresses.iter().map(|address| format!("https://{address}")).collect();
+        let replicas = Replicas::new(&urls, Trust::file(self.dir.path().join("ca"))).unwrap();
+        ControllerClient::new(replicas, BearerToken::from_file(self.dir.path().join("token")))
     }
 
     pub(crate) fn set_behavior(&self, behavior: Behavior) {

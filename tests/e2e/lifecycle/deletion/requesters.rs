@@ -101,29 +101,43 @@ async fn a_user_hides_no_author_while_podward_is_down(fixture: Arc<Fixture>) -> 
     let _traffic = fixture.traffic();
     allow_to_patch(&fixture).await?;
     fixture.in_service(["web"]).await?;
+    make(&fixture, json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "late", "namespace": fixture.namespace(), "labels": {keys::CONTROL_LABEL: "false"}},
+        "spec": {"schedulerName": "none", "containers": [{"name": "late", "image": "late"}]},
+    }))
+    .await?;
     let podward = fixture.podward()?;
     let mut services = podward.webhooks();
     services.extend(podward.services(ServiceKind::LifecycleController));
     try_join_all(services.iter().map(ServiceInstance::stop)).await?;
     // In the order of the policy.
     let author = format!(r#"{{"user":{},"groups":["system:authenticated"]}}"#, json!(USER));
-    let patch = async |labels: Value, annotations: Value| {
+    let admin = r#"{"user":"admin","groups":["system:masters","system:authenticated"]}"#;
+    let patch = async |pod: &str, labels: Value, annotations: Value| {
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}}).to_string();
-        fixture.kubectl(&["patch", "pod", "web", "--type=merge", "--as", USER, "-p", &patch]).await
+        fixture.kubectl(&["patch", "pod", pod, "--type=merge", "--as", USER, "-p", &patch]).await
     };
     let attempts = async {
-        let without = patch(json!({keys::TO_DELETE: "1"}), json!({})).await?;
-        let with = patch(json!({keys::TO_DELETE: "1"}), json!({keys::TO_DELETE_BY: author})).await?;
-        let hidden = patch(json!({}), json!({keys::TO_DELETE_BY: null})).await?;
-        anyhow::Ok((without, with, hidden))
+        let label = json!({keys::TO_DELETE: "1"});
+        let without = patch("web", label.clone(), json!({})).await?;
+        let with = patch("web", label.clone(), json!({keys::TO_DELETE_BY: author})).await?;
+        let hidden = patch("web", json!({}), json!({keys::TO_DELETE_BY: null})).await?;
+        // The marks of a pod that has not opted in name the user who opts it in.
+        patch("late", label, json!({keys::TO_DELETE_BY: admin})).await?.succeeded()?;
+        let opt_in = format!("{}=true", keys::CONTROL_LABEL);
+        let as_admin = ["--overwrite", "--as", "admin", "--as-group", "system:masters"];
+        let late = fixture.kubectl(&[&["label", "pod", "late", &opt_in], &as_admin[..]].concat()).await?;
+        anyhow::Ok((without, with, hidden, late))
     };
     let attempts = attempts.await;
     try_join_all(services.iter().map(ServiceInstance::start)).await?;
     podward.until_webhooks_are_called().await?;
-    let (without, with, hidden) = attempts?;
+    let (without, with, hidden, late) = attempts?;
     ensure!(without.code != Some(0) && without.said.contains("did not record"), "{without:?}");
     with.succeeded()?;
     ensure!(hidden.code != Some(0) && hidden.said.contains("only Podward writes"), "{hidden:?}");
+    ensure!(late.code != Some(0) && late.said.contains("before the pod opted in"), "{late:?}");
     let note = fixture.until_event("web", "DeletionCancelled").await?;
     ensure!(note.contains("may not delete pods"), "{note}");
     let pod = fixture.until_available("web").await?;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use podward_api::quantity;
 use serde_json::{Map, Value};
 
-use crate::template::quantity;
 use crate::template::resources::{RESIZABLE, Resources};
 
 /// The QoS class of a pod.

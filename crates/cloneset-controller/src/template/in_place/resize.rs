@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use podward_api::quantity;
 use serde_json::{Map, Value};
 
 use crate::template::json;
-use crate::template::quantity;
 use crate::template::resources::{RESIZABLE, Resources};
 
 /// Returns the resources of the new container that change.

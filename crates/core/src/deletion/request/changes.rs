@@ -65,9 +65,8 @@ pub fn record(pod: &DeletionMarks<'_>, mut request: DeletionRequest, prefer: boo
     if !pod.labels.contains_key(TO_DELETE) {
         changes.set(TO_DELETE, &at.to_string());
     }
-    // The same value as that of the label shows later that both belong to one request.
-    let stamp = pod.labels.get(TO_DELETE).cloned().unwrap_or_else(|| at.to_string());
-    changes.annotations.insert(DELETE_TIMESTAMP, Some(stamp));
+    // Without the request, it shows later that the request was withdrawn.
+    changes.annotations.insert(DELETE_TIMESTAMP, Some(at.to_string()));
     if prefer && pod.deletion_cost != Some(LOWEST_COST) {
         request.cost_before = Some(pod.deletion_cost.unwrap_or_default().to_owned());
         changes.annotations.insert(POD_DELETION_COST, Some(LOWEST_COST.to_owned()));

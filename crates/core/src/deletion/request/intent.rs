@@ -54,8 +54,7 @@ pub fn intent(pod: &DeletionMarks<'_>) -> DeletionIntent {
     let operation = operations.get(DELETE_OPERATION);
     let is_begun = operation.is_some_and(|operation| operation.has(Stage::Operating));
     let is_undone = operation.is_some_and(|operation| operation.has(Stage::UndoOperationType));
-    let label = pod.labels.get(TO_DELETE).map(String::as_str);
-    match (pod.request, label) {
+    match (pod.request, pod.labels.get(TO_DELETE)) {
         (Some(_), None) => DeletionIntent::Cancelled(CancelledBy::Label),
         (Some(_), Some(_)) if is_undone => DeletionIntent::Cancelled(CancelledBy::Operation),
         (Some(request), Some(_)) => match (is_begun, request.not_before) {
@@ -63,15 +62,11 @@ pub fn intent(pod: &DeletionMarks<'_>) -> DeletionIntent {
             (false, Some(until)) => DeletionIntent::Postponed(UnixNanos(until)),
             (false, None) => DeletionIntent::Cancelled(CancelledBy::Operation),
         },
-        // Label and annotation with the same time were written with a request that is gone now.
-        (None, Some(label)) if pod.delete_timestamp == Some(label) => {
-            DeletionIntent::Cancelled(CancelledBy::Annotation)
-        }
+        // The time was written with a request that is gone now. Everybody who may write the pod may change the label and
+        // the time, so their values do not count.
+        (None, _) if pod.delete_timestamp.is_some() => DeletionIntent::Cancelled(CancelledBy::Annotation),
         (None, Some(_)) if is_undone => DeletionIntent::Cancelled(CancelledBy::Operation),
         (None, Some(_)) => DeletionIntent::Begin,
-        (None, None) if is_begun && pod.delete_timestamp.is_some() => {
-            DeletionIntent::Cancelled(CancelledBy::Annotation)
-        }
         (None, None) => DeletionIntent::None,
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::hooks::hook::{GateTiming, Hook, HookPhase};
 use crate::hooks::set::HookSet;
 use crate::model::hook_keys::hook_finalizer;
-use crate::model::keys::Stage;
+use crate::model::keys::{SERVICE_AVAILABLE, Stage};
 use crate::model::operations::Operation;
 use crate::model::time::UnixNanos;
 use crate::model::view::ConditionStatus;
@@ -56,16 +56,17 @@ impl HookRound<'_> {
         if self.has_ended() || desired_gate(&view, &self.draft.operations()) != Some(true) {
             return;
         }
-        let known: &HookSet = self.consumers.known;
-        let is_former = |name: &String| {
-            let is_asked = |phase| known.get(name).is_some_and(|hook| hook.takes_part_in(phase));
-            !self.is_holder(name)
-                && !self.draft.is_held_by(name)
-                && is_asked(HookPhase::Complete)
-                && is_asked(HookPhase::Release)
+        let (known, answers) = (self.consumers.known, self.consumers.answers);
+        let is_former = |hook: &&Arc<Hook>| {
+            hook.takes_part_in(HookPhase::Complete)
+                && hook.takes_part_in(HookPhase::Release)
+                && !self.is_holder(&hook.name)
+                && !self.is_held_by(hook)
+                // A pod in service does not name a hook before it has answered.
+                && (self.named.contains(&hook.name) || answers.is_asked(&hook.name, HookPhase::Complete))
         };
-        let (former, named): (Vec<String>, _) = self.named.iter().cloned().partition(is_former);
-        self.named = named;
+        let former: Vec<String> = known.iter().filter(is_former).map(|hook| hook.name.clone()).collect();
+        self.named.retain(|name| !former.contains(name));
         former.iter().for_each(|name| self.draft.add(name));
     }
 
@@ -249,7 +250,9 @@ impl HookRound<'_> {
         let of_wave =
             |hook: &&Arc<Hook>| hook.takes_part_in(HookPhase::Complete) && hook.complete_timing == timing;
         let is_first = !self.holders().filter(of_wave).any(|hook| hook.order > order);
-        for hook in wave.into_iter().filter(|hook| hook.order == order) {
+        // Nothing waits for the hooks of a pod in service, so one that does not answer must not delay the others.
+        let serves = self.draft.labels.contains_key(SERVICE_AVAILABLE);
+        for hook in wave.into_iter().filter(|hook| serves || hook.order == order) {
             let question = self.complete_question(hook, is_first);
             if let QuestionVerdict::Done(evidence) = self.put(hook, question) {
                 self.draft.add(&hook.name);

@@ -150,7 +150,8 @@ impl HookRound<'_> {
     }
 
     /// Applies a step of the operations. When it takes the pod out of service, it adds the finalizers of hooks that may
-    /// use the pod without one, because they have not answered yet or came later. It is safer to ask them.
+    /// use the pod without one, because they have not answered yet, came later, or lost it while the pod was opted out.
+    /// It is safer to ask them.
     fn take(&mut self, step: &dyn Fn(&PodView<'_>) -> LabelChanges) {
         let mut labels = self.draft.labels.clone();
         step(&self.expecting()).apply(&mut labels);
@@ -164,23 +165,28 @@ impl HookRound<'_> {
         }
     }
 
-    /// Adds the finalizers of hooks if the pod is or was in service. Returns whether any was added.
+    /// Adds the finalizers of hooks that have not released the pod since it was in service, unless an operation has its
+    /// permission. Returns whether any was added.
     fn hold(&mut self) -> bool {
         if self.has_ended() {
             return false;
         }
         let is_granted = self.draft.operations().iter().any(|(_, op)| op.has(Stage::Operate));
         let starts = !is_out(&Operations::parse(self.pod.labels)) && !is_out(&self.draft.operations());
-        let keeps_serving = !gate_is_off(&self.draft.view(&self.pod)) && !is_granted;
+        let gate_is_off = gate_is_off(&self.draft.view(&self.pod));
         if starts {
             self.draft.evidence.clear();
             self.draft.marks.begin_round(self.now);
-        } else if !keeps_serving {
+        } else if is_granted {
             return false;
         }
         let before = self.draft.finalizers.len();
         for hook in self.holders().filter(|hook| hook.takes_part_in(HookPhase::Prepare)) {
-            if !self.draft.marks.is(&hook.name, HookRequestState::Drained) && !self.is_held_by(hook) {
+            // Evidence is of this round, unless the labels of the operation were written while the pod was opted out.
+            // With the gate on it does not count.
+            let has_released = self.draft.marks.is(&hook.name, HookRequestState::Drained)
+                || (gate_is_off && self.draft.evidence.has_released(&hook.name));
+            if !has_released && !self.is_held_by(hook) {
                 self.draft.add(&hook.name);
                 self.draft.marks.since(&hook.name, HookRequestState::Held, self.now);
             }

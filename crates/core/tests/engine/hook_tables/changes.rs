@@ -107,6 +107,66 @@ fn a_hook_whose_pod_is_not_its_own_any_more_is_asked_to_forget_it_while_it_adds_
     assert_eq!((&model.pod.expected, &model.pod.asked), (&None, &None));
 }
 
+/// A pod in service is not written to before the hook answers, so only the process knows that it may be adding the pod.
+#[test]
+fn a_hook_that_may_be_adding_a_pod_in_service_that_is_not_its_own_any_more_is_asked_to_forget_it() {
+    use podward_core::hooks::Selector;
+    let pod_selector = Selector::new([("tier".to_owned(), "front".to_owned())].into(), []).unwrap();
+    let mut model = in_service([]);
+    model.register(Hook { pod_selector, ..hook("mesh") });
+    model.relabel(Some("front"));
+    assert_eq!(model.work(), 0);
+    assert_eq!(model.asked(), [("mesh", HookPhase::Complete)]);
+    model.relabel(None);
+    model.work();
+    assert_eq!(model.asked(), [("mesh", HookPhase::Release)]);
+    assert!(model.is_held_by("mesh"), "the pod stays until the hook has answered");
+    model.restart();
+    assert_eq!(model.work(), 0);
+    model.answers("mesh");
+    assert!(!model.is_held_by("mesh") && model.asked().is_empty(), "{:?}", model.pod);
+    assert_eq!(model.pod.protocol_labels(), [keys::SERVICE_AVAILABLE], "it served all the time");
+}
+
+/// The opt-out removes the finalizers of hooks; the labels and the gate stay.
+#[test]
+fn a_hook_whose_finalizer_was_removed_by_an_opt_out_is_asked_to_drain_the_pod_after_the_opt_in() {
+    for (is_seen, has_webhook) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut model = in_service([hook("mesh"), hook("registry")]);
+        model.begin("x", "update");
+        model.work();
+        model.answers("registry");
+        assert_eq!(model.asked(), [("mesh", HookPhase::Prepare)]);
+        assert_eq!(model.pod.gate, Some(ConditionStatus::False));
+        model.pod.finalizers.retain(|name| *name != hook_finalizer("mesh"));
+        if is_seen {
+            // As the controller leaves a pod that has opted out.
+            (model.pod.expected, model.pod.asked) = (None, None);
+        }
+        if has_webhook {
+            // As the webhook opts it in; see `an_opt_in_removes_evidence`.
+            model.pod.labels.remove(&Stage::PreChecked.key("x"));
+            model.pod.labels.remove(&keys::permission_key("update"));
+            model.pod.labels.insert(Stage::PreCheck.key("x"), model.now.to_string());
+            model.pod.evidence = None;
+        }
+        model.restart();
+        model.work();
+        assert!(model.asked().contains(&("mesh", HookPhase::Prepare)), "{is_seen} {has_webhook}");
+        assert_eq!(
+            model.is_held_by("registry"),
+            has_webhook,
+            "its evidence says that it has released the pod"
+        );
+        assert!(!model.pod.has(Stage::Operate, "x"));
+        model.answers("mesh");
+        if has_webhook {
+            model.answers("registry");
+        }
+        assert!(model.pod.has(Stage::Operate, "x"), "{:?}", model.pod);
+    }
+}
+
 #[test]
 fn terminating_pods_are_released() {
     let mut model = in_service([hook("mesh"), with("quiet", &[HookPhase::Prepare, HookPhase::Complete])]);

@@ -58,10 +58,10 @@ impl World {
         });
     }
 
-    /// Opts a pod out, writes the labels of an operation with its permission, and opts the pod in. Updates fail open, so a
-    /// webhook has to be up. Without hooks: a pod that opts out is not drained by them any more.
+    /// Opts a pod out, writes the labels of an operation with its permission, and opts the pod in. Updates fail open,
+    /// so a webhook has to be up.
     pub(crate) fn forge(&mut self, name: &str, id: &str) {
-        if !self.server.replicas.iter().any(|replica| replica.is_up) || !self.setup.hooks.is_empty() {
+        if !self.server.replicas.iter().any(|replica| replica.is_up) {
             return;
         }
         let now = self.now().to_string();

@@ -85,6 +85,7 @@ impl Object {
         annotations.evidence.clone_from(&self.pod.evidence);
         annotations.deletion_request = note(DELETION_REQUEST);
         annotations.to_delete_by = note(keys::TO_DELETE_BY);
+        annotations.delete_timestamp = note(DELETE_TIMESTAMP);
         annotations.deletion_cost = note(POD_DELETION_COST);
         annotations.break_glass = note(BREAK_GLASS);
         if !self.pod.has_gate {

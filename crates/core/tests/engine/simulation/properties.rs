@@ -49,6 +49,10 @@ impl Properties {
             if !new.view().is_controlled() {
                 // Operations are checked again when the pod opts in.
                 self.granted.retain(|(uid, ..)| *uid != new.uid);
+                // The opt-out removes the finalizers of hooks, which may use the pod all the same.
+                if let Some(last) = self.last.get_mut(event.name) {
+                    Arc::make_mut(last).pod.finalizers.clone_from(&new.pod.finalizers);
+                }
                 continue;
             }
             let old = self.last.insert(event.name, new.clone());

@@ -113,6 +113,10 @@ impl Fixture {
         self.table.answer(uid, &question(hook, 1))
     }
 
+    fn is_asked(&mut self, uid: &str, phase: HookPhase) -> bool {
+        self.table.is_asked(uid, "lb", phase, self.now)
+    }
+
     fn woken(&self) -> Vec<String> {
         std::iter::from_fn(|| self.table.out.pods.try_next()).map(|pod| pod.name).collect()
     }
@@ -134,10 +138,8 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
     assert_eq!(fixture.answer("u", "lb"), None, "not asked");
     fixture.ask("u", &[question("lb", 1), question("lb", 1)]);
     assert_eq!(fixture.answer("u", "lb"), Some(HookAnswer::Open { message: String::new() }));
-    let is_asked = |fixture: &Fixture, uid, phase| fixture.table.is_asked(uid, "lb", phase);
-    assert!(!is_asked(&fixture, "u", HookPhase::Prepare), "the hook was not called yet");
     let call = fixture.call("lb").unwrap();
-    assert!(is_asked(&fixture, "u", HookPhase::Prepare), "it is called");
+    assert!(fixture.is_asked("u", HookPhase::Prepare), "it is called");
     assert_eq!((call.request.attempt, call.request.question_id.as_str()), (1, "u/lb/PREPARE/1"));
     fixture.ask("u", &[question("lb", 1)]);
     assert!(fixture.call("lb").is_none(), "it is in flight");
@@ -148,10 +150,23 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
     );
     fixture.ask("u", &[question("lb", 1)]);
     assert!(fixture.call("lb").is_none(), "it is answered");
-    assert!(is_asked(&fixture, "u", HookPhase::Prepare), "the answer has had no effect");
-    assert!(!is_asked(&fixture, "u", HookPhase::Complete) && !is_asked(&fixture, "v", HookPhase::Prepare));
+    assert!(fixture.is_asked("u", HookPhase::Prepare), "the answer has had no effect");
+    assert!(!fixture.is_asked("u", HookPhase::Complete) && !fixture.is_asked("v", HookPhase::Prepare));
     fixture.ask("u", &[]);
-    assert!(!is_asked(&fixture, "u", HookPhase::Prepare));
+    assert!(!fixture.is_asked("u", HookPhase::Prepare));
+}
+
+/// Otherwise a pod that finishes would be added by a hook that is never asked to forget it.
+#[test]
+fn a_hook_that_was_not_called_is_not_called_until_the_caller_has_written() {
+    let mut fixture = Fixture::with("lb");
+    fixture.ask("u", &[question("lb", 1)]);
+    assert!(!fixture.is_asked("u", HookPhase::Prepare));
+    assert!(fixture.call("lb").is_none());
+    // The caller has not written after all.
+    assert_eq!(fixture.skip_pause("lb"), Duration::from_secs(30));
+    assert!(fixture.call("lb").is_some());
+    assert!(fixture.is_asked("u", HookPhase::Prepare));
 }
 
 #[test]
@@ -313,6 +328,7 @@ fn an_answer_survives_a_refused_write_but_not_for_long() {
     );
     fixture.ask("u", &[question("lb", 1)]);
     assert!(matches!(fixture.answer("u", "lb"), Some(HookAnswer::Done(_))));
+    assert!(fixture.is_asked("u", HookPhase::Prepare), "the hook has acted");
     assert!(fixture.call("lb").is_none());
     fixture.ask("u", &[]);
     fixture.now += Duration::from_secs(11);

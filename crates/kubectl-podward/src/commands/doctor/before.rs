@@ -9,9 +9,11 @@ mod version;
 
 use std::time::Duration;
 
+use anyhow::anyhow;
 use futures::FutureExt;
 use futures::future::join_all;
 use kube::Client;
+use tokio::time::timeout;
 
 use super::finding::Finding;
 use super::report::CheckReport;
@@ -25,7 +27,8 @@ pub(super) async fn checks(
     probe_namespace: &str,
     deadline: Duration,
 ) -> Vec<CheckReport> {
-    let facts = ClusterFacts::read(client).await;
+    let facts = timeout(deadline, ClusterFacts::read(client)).await;
+    let facts = facts.unwrap_or_else(|_| Err(anyhow!("the API server did not answer within {deadline:?}")));
     let of_facts = |judge: fn(&ClusterFacts) -> Vec<Finding>| match &facts {
         Ok(facts) => judge(facts),
         Err(error) => vec![Finding::check_failed(error)],
@@ -40,4 +43,21 @@ pub(super) async fn checks(
         checks.push(("image", image::check(client, image, probe_namespace, deadline).boxed()));
     }
     join_all(checks.into_iter().map(|(name, check)| run_check(name, check, deadline))).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::FindingLevel;
+    use super::*;
+    use crate::api_server;
+
+    #[tokio::test]
+    async fn without_an_answer_of_the_api_server_every_check_fails() {
+        let client = api_server::client(|_| None);
+        let checks = checks(&client, None, "default", Duration::from_millis(10));
+        let checks = timeout(Duration::from_secs(5), checks).await.expect("the checks end");
+        assert_eq!(checks.len(), 4);
+        let failed = |check: &CheckReport| check.findings.iter().all(|it| it.level == FindingLevel::Failed);
+        assert!(checks.iter().all(failed), "{checks:?}");
+    }
 }

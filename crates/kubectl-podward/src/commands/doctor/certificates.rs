@@ -9,11 +9,14 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Secret;
 use kube::{Api, ResourceExt};
 
 use self::serving::{ServingCertificate, secret_of};
+use self::trust::NODE_AGENT;
 use self::validity::judge_validity;
+use super::bindings::BRIDGE;
 use super::configurations::{self, WebhookConfiguration};
 use super::finding::{Finding, is_denied};
 use super::services::OPTIONAL;
@@ -29,16 +32,34 @@ pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
     }
     let deployments = target.deployments().await?;
     let mut served = Vec::new();
-    for name in &target.manifests.services {
-        let runs = deployments.iter().any(|found| found.name_any() == *name);
-        if runs || name != OPTIONAL {
-            served.push((name.clone(), read_serving(target, name).await?));
-        }
+    for name in services(target, &deployments) {
+        let serving = read_serving(target, &name).await?;
+        served.push((name, serving));
     }
     let bundles: Vec<&[u8]> = bundles.keys().map(Vec::as_slice).collect();
     findings.extend(judge_serving(&served, &bundles, &target.namespace, now));
     findings.extend(trust::judge(&served, &target.namespace, now));
     Ok(findings)
+}
+
+/// Returns the services that have a certificate. Secrets of others can exist, too, but perhaps nobody uses and renews
+/// them.
+fn services(target: &DoctorTarget, deployments: &[Deployment]) -> Vec<String> {
+    let running = |name: &str| deployments.iter().find(|found| found.name_any() == name);
+    let expected =
+        target.manifests.services.iter().filter(|name| *name != OPTIONAL || running(name).is_some());
+    let mut services: Vec<_> = expected.cloned().collect();
+    services.extend(running(BRIDGE).map(|_| BRIDGE.to_owned()));
+    // The node-agent is a DaemonSet. The doctor of `helm test` may not list those.
+    services.extend(running(OPTIONAL).filter(|it| calls_node_agents(it)).map(|_| NODE_AGENT.to_owned()));
+    services
+}
+
+fn calls_node_agents(deployment: &Deployment) -> bool {
+    let spec = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let mut args =
+        spec.iter().flat_map(|pod| &pod.containers).flat_map(|container| container.args.iter().flatten());
+    args.any(|arg| arg.starts_with("--node-agent-url"))
 }
 
 /// Returns the caBundles, each with the names of the configurations that contain it.
@@ -154,12 +175,53 @@ fn judge_one(service: &str, pem: &[u8], bundles: &[&[u8]], namespace: &str, now:
 
 #[cfg(test)]
 mod tests {
+    use podward_support::api_answers::json_answer;
+    use serde_json::{Value, json};
+
     use super::super::configurations::Webhook;
     use super::super::finding::FindingLevel;
+    use super::super::manifests::ExpectedManifests;
     use super::chain::tests::{Authority, at, day};
     use super::*;
+    use crate::api_server;
 
     const NAME: &str = "web.ours.svc";
+
+    /// Returns the services whose certificates are checked where these Deployments exist.
+    async fn checked(deployments: Value) -> Vec<String> {
+        let client = api_server::client(move |request| {
+            let path = request.uri().path();
+            Some(json_answer(&match path.rsplit('/').next() {
+                Some("deployments") => json!({"kind": "List", "metadata": {}, "items": deployments}),
+                Some(name) if name.ends_with("-tls") => json!({"data": {"tls.crt": "eA=="}}),
+                _ => json!({"kind": "List", "metadata": {}, "items": []}),
+            }))
+        });
+        let target = DoctorTarget {
+            client,
+            namespace: "ours".to_owned(),
+            probe_namespace: "default".to_owned(),
+            manifests: ExpectedManifests::read().unwrap(),
+        };
+        let findings = check(&target).await.unwrap();
+        let of = |what: &str| Some(what.strip_prefix("the certificate of ")?.split_once(':')?.0.to_owned());
+        findings.iter().filter_map(|found| of(&found.what)).collect()
+    }
+
+    #[tokio::test]
+    async fn optional_services_are_checked_if_they_are_used() {
+        let default = ["lifecycle-controller", "mutating-webhook", "validating-webhook"];
+        assert_eq!(checked(json!([])).await, default);
+        let deployment = |name: &str, args: &[&str]| {
+            let spec = json!({"containers": [{"name": name, "args": args}]});
+            json!({"metadata": {"name": name}, "spec": {"selector": {}, "template": {"spec": spec}}})
+        };
+        let without = checked(json!([deployment("traffic-controller", &[])])).await;
+        assert!(without.iter().any(|it| it == "traffic-controller") && without.len() == 4, "{without:?}");
+        let agents = deployment("traffic-controller", &["--node-agent-url=https://{node_ip}:9446"]);
+        let all = checked(json!([agents, deployment("service-discovery-bridge", &[])])).await;
+        assert_eq!(all[4..], ["service-discovery-bridge", "node-agent"]);
+    }
 
     fn judged(certificate: &str, bundle: &[u8], now: Timestamp) -> Finding {
         judge_one("web", certificate.as_bytes(), &[bundle], "ours", now)

@@ -8,7 +8,10 @@ use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::{Client, Resource, ResourceExt};
 use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::{BINDING_FINALIZERS, BindingMode};
+use podward_core::webhook_path::without_webhook_secrets;
 use serde_json::{Value, json};
+
+use crate::api::{is_conflict, is_not_found, list_all, with_timeout};
 
 /// How often a binding that somebody else changes is read again.
 const ATTEMPTS: usize = 3;
@@ -39,7 +42,9 @@ pub(super) async fn release_all(client: &Client, namespace: Option<&str>, dry_ru
             Ok(()) => println!("DiscoveryBinding {name}: removed its finalizers{left}"),
             Err(error) => {
                 all = false;
-                println!("DiscoveryBinding {name}: could not remove its finalizers: {error:#}");
+                let error = format!("{error:#}");
+                let error = without_webhook_secrets(&error);
+                println!("DiscoveryBinding {name}: could not remove its finalizers: {error}");
             }
         }
     }
@@ -73,11 +78,11 @@ async fn held(client: &Client, namespace: Option<&str>) -> Result<Vec<Deserializ
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let mut found = match bindings.list(&ListParams::default()).await {
-        Ok(found) => found.items,
+    let mut found = match list_all(&bindings, ListParams::default()).await {
+        Ok(found) => found,
         // The cluster has no DiscoveryBindings.
-        Err(kube::Error::Api(status)) if status.code == 404 => return Ok(Vec::new()),
-        Err(error) => return Err(error).context("list the DiscoveryBindings"),
+        Err(error) if is_not_found(&error) => return Ok(Vec::new()),
+        Err(error) => return Err(error.context("list the DiscoveryBindings")),
     };
     found.retain(|binding| binding.finalizers().iter().any(|it| is_ours(it)));
     Ok(found)
@@ -118,14 +123,16 @@ async fn release(client: &Client, binding: &DeserializeGuard<DiscoveryBinding>) 
     let mut meta = binding.meta().clone();
     for attempt in 1.. {
         let Some(patch) = patch(&meta) else { return Ok(()) };
-        match api.patch_metadata(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(&patch));
+        match with_timeout(api.patch_metadata(&name, &params, &patch)).await {
             Ok(_) => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 409 && attempt < ATTEMPTS => {
-                let again: PartialObjectMeta<DiscoveryBinding> = api.get_metadata(&name).await?;
+            Err(error) if is_not_found(&error) => return Ok(()),
+            Err(error) if is_conflict(&error) && attempt < ATTEMPTS => {
+                let again: PartialObjectMeta<DiscoveryBinding> =
+                    with_timeout(api.get_metadata(&name)).await?;
                 meta = again.metadata;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     Ok(())

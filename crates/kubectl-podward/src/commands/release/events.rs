@@ -1,7 +1,5 @@
 //! Events about what was removed from a pod.
 
-use std::time::Duration;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::events::v1::Event;
@@ -9,9 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::{Client, ResourceExt};
 use podward_core::release::Release;
+use podward_runtime::retry::api_call;
 
-/// The deadline of a request.
-const API_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum size of `note` in bytes (events.k8s.io/v1).
 const MAX_NOTE_BYTES: usize = 1000;
 /// The maximum length of a name (RFC 1123 subdomain).
@@ -23,13 +20,9 @@ pub(super) async fn record(client: &Client, pod: &Pod, release: &Release) {
     let api: Api<Event> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
     for (reason, note) in notes(release) {
         let event = event(pod, reason, note);
-        let response = tokio::time::timeout(API_TIMEOUT, api.create(&PostParams::default(), &event)).await;
-        let problem = match response {
-            Ok(Ok(_)) => continue,
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer from the API server within {API_TIMEOUT:?}"),
-        };
-        eprintln!("could not write the event {reason} of pod {}: {problem}", pod.name_any());
+        if let Err(error) = api_call(api.create(&PostParams::default(), &event)).await {
+            eprintln!("could not write the event {reason} of pod {}: {error}", pod.name_any());
+        }
     }
 }
 

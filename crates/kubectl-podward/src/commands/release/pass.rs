@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use futures::pin_mut;
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -11,7 +11,7 @@ use kube::api::{Api, ListParams};
 
 use super::tally::ReleaseTally;
 use super::write::{PodReleaseOutcome, PodReleaseResult, ReleaseWriter};
-use crate::api::is_expired;
+use crate::api::{is_expired, within};
 
 /// The number of pods in one page of a list.
 const PAGE_SIZE: u32 = 250;
@@ -62,27 +62,23 @@ impl TargetPods {
     /// Returns the pods, page by page, so that the pods of a large cluster are never in memory at the same time.
     fn pods(&self) -> impl Stream<Item = Result<Target>> {
         let named = stream::iter(&self.names).then(move |name| async move {
-            let get = tokio::time::timeout(API_TIMEOUT, self.api.get_opt(name)).await;
-            let found = get.map_err(|_| anyhow!("no answer from the API server within {API_TIMEOUT:?}"));
-            let found = found.and_then(|found| found.map_err(Into::into));
-            let found = found.with_context(|| format!("look up pod {name}"))?;
-            anyhow::Ok(match found {
+            let found = within(API_TIMEOUT, self.api.get_opt(name)).await;
+            anyhow::Ok(match found.with_context(|| format!("look up pod {name}"))? {
                 Some(pod) => Target::Pod(Box::new(pod)),
                 None => Target::Missing(name.clone()),
             })
         });
         let first = self.names.is_empty().then(|| ListParams::default().limit(PAGE_SIZE));
         let listed = stream::try_unfold(first, move |page| async move {
-            let Some(params) = page else { return Ok(None) };
-            let list = tokio::time::timeout(API_TIMEOUT, self.api.list(&params)).await;
-            let list = list.map_err(|_| anyhow!("no answer from the API server within {API_TIMEOUT:?}"));
-            let page = match list.context("list pods")? {
-                Ok(page) => page,
+            let Some(params) = page else { return anyhow::Ok(None) };
+            let page = match within(API_TIMEOUT, self.api.list(&params)).await {
                 // The API server keeps the state of a list for some minutes, and the writes of a page can take longer.
-                Err(error) if params.continue_token.is_some() && is_expired(&error) => {
+                Err(error)
+                    if params.continue_token.is_some() && error.downcast_ref().is_some_and(is_expired) =>
+                {
                     return Ok(Some((stream::iter(vec![anyhow::Ok(Target::Expired)]), None)));
                 }
-                Err(error) => return Err(error).context("list pods"),
+                page => page.context("list pods")?,
             };
             let token = page.metadata.continue_.filter(|token| !token.is_empty());
             let next = token.map(|token| ListParams::default().limit(PAGE_SIZE).continue_token(&token));

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use super::bindings;
 use super::stop::PodwardInstallation;
+use crate::api::with_timeout;
 use crate::terminal::safe_line;
 
 /// What names a DiscoveryBinding instead of a pod: `kubectl get` accepts the same.
@@ -37,7 +38,8 @@ pub(super) async fn release(
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::default_namespaced(client.clone()),
     };
-    let found = api.get_opt(name).await.with_context(|| format!("read DiscoveryBinding {name}"))?;
+    let found =
+        with_timeout(api.get_opt(name)).await.with_context(|| format!("read DiscoveryBinding {name}"))?;
     let Some(binding) = found else { bail!("there is no DiscoveryBinding {name}; check the namespace") };
     let shown = format!("DiscoveryBinding {}/{name}", binding.namespace().unwrap_or_default());
     let waits = binding.metadata.deletion_timestamp.is_some()
@@ -69,7 +71,7 @@ pub(super) async fn release(
     }
     let metadata = json!({"uid": binding.uid(), "annotations": {RELEASE_REMOVALS_ANNOTATION: held.id}});
     let patch = Patch::Merge(json!({"metadata": metadata}));
-    let patched = api.patch_metadata(name, &PatchParams::default(), &patch).await;
+    let patched = with_timeout(api.patch_metadata(name, &PatchParams::default(), &patch)).await;
     patched.with_context(|| format!("release the removals of {shown}"))?;
     println!("released them; other removals are held again");
     Ok(ExitCode::SUCCESS)
@@ -125,7 +127,7 @@ mod tests {
                 ((_, "podward-mutating"), _) if has_webhooks => json_answer(&webhooks),
                 ((_, "deployments"), bridge) if path == "/apis/apps/v1/deployments" => {
                     let query = request.uri().query().unwrap_or_default();
-                    let label = "labelSelector=app.kubernetes.io%2Fname%3Dservice-discovery-bridge";
+                    let label = "labelSelector=app.kubernetes.io%2Fpart-of%3Dpodward";
                     let found = bridge.as_ref().filter(|_| query.contains(label));
                     json_answer(
                         &json!({"kind": "DeploymentList", "metadata": {}, "items": Vec::from_iter(found)}),
@@ -139,7 +141,7 @@ mod tests {
                 _ => failure(StatusCode::NOT_FOUND, "NotFound"),
             })
         });
-        let installation = PodwardInstallation::new(client.clone(), podward);
+        let installation = PodwardInstallation::new(client.clone(), Some(podward));
         let outcome = release(client, &installation, None, "web", false).await;
         (outcome, patches.load(Ordering::Relaxed))
     }

@@ -21,6 +21,9 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
+use super::super::doctor::PART_OF;
+use crate::api::{is_forbidden, is_not_found, with_timeout};
+
 /// The webhook configurations of the chart.
 const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
@@ -28,21 +31,21 @@ const VALIDATING: &str = "podward-validating";
 const CONTROLLERS: [&str; 4] = ["lifecycle-controller", "traffic-controller", BRIDGE, "cloneset-controller"];
 /// The service that removes the finalizer of DiscoveryBindings.
 const BRIDGE: &str = "service-discovery-bridge";
-/// The label of its Deployment in the chart.
-const BRIDGES: &str = "app.kubernetes.io/name=service-discovery-bridge";
-
-/// The deadline of a request.
-const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// Podward's namespace if the user does not name another.
+const DEFAULT_NAMESPACE: &str = "podward-system";
 
 /// An installation of Podward in a namespace.
 pub(super) struct PodwardInstallation {
     client: Client,
     namespace: String,
+    /// Whether the user has named the namespace.
+    is_named: bool,
 }
 
 impl PodwardInstallation {
-    pub(super) fn new(client: Client, namespace: &str) -> Self {
-        PodwardInstallation { client, namespace: namespace.to_owned() }
+    pub(super) fn new(client: Client, namespace: Option<&str>) -> Self {
+        let (is_named, namespace) = (namespace.is_some(), namespace.unwrap_or(DEFAULT_NAMESPACE).to_owned());
+        PodwardInstallation { client, namespace, is_named }
     }
 
     /// Returns what [`stop`](Self::stop) would do, as text.
@@ -57,11 +60,11 @@ impl PodwardInstallation {
     /// Returns the part of Podward that still runs and would undo a release, or `None`.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// When Podward runs in another namespace, or that cannot be seen, or the API server does not answer.
     pub(super) async fn still_running(&self) -> Result<Option<String>> {
         let webhooks: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let what = format!("look for webhook configuration {MUTATING}");
-        if with_timeout(&what, webhooks.get_metadata_opt(MUTATING)).await?.is_some() {
+        if with_timeout(webhooks.get_metadata_opt(MUTATING)).await.context(what)?.is_some() {
             return Ok(Some(format!("its webhook configuration {MUTATING} exists")));
         }
         for name in CONTROLLERS {
@@ -70,7 +73,14 @@ impl PodwardInstallation {
                 return Ok(Some(format!("Deployment {}/{name} has pods", self.namespace)));
             }
         }
-        Ok(None)
+        match self.runs_nowhere(&CONTROLLERS).await {
+            Err(error) if is_forbidden(&error) && self.is_named => Ok(None),
+            Err(error) if is_forbidden(&error) => Err(error.context(
+                "nothing was changed, because Podward may run in another namespace: name the namespace in which \
+                 Podward is, or was, with --podward-namespace",
+            )),
+            outcome => outcome.map(|()| None),
+        }
     }
 
     /// Returns whether the service-discovery-bridge has pods, or is to have some.
@@ -86,13 +96,24 @@ impl PodwardInstallation {
             return Ok(false);
         }
         // No webhooks say where Podward is.
+        self.runs_nowhere(&[BRIDGE]).await?;
+        Ok(false)
+    }
+
+    /// Checks that none of these services has pods, or is to have some, in any namespace.
+    ///
+    /// # Errors
+    /// When one has, or the API server does not answer.
+    async fn runs_nowhere(&self, services: &[&str]) -> Result<()> {
         let deployments: Api<Deployment> = Api::all(self.client.clone());
-        let params = ListParams::default().labels(BRIDGES);
-        let what = format!("look for Deployments with the label {BRIDGES} in all namespaces");
-        let found = with_timeout(&what, deployments.list(&params)).await?;
-        match found.iter().find(|found| !is_scaled_down(found)) {
+        let params = ListParams::default().labels(PART_OF);
+        let what = format!("look for Deployments with the label {PART_OF} in all namespaces");
+        let found = with_timeout(deployments.list(&params)).await.context(what)?;
+        let runs =
+            |found: &&Deployment| services.contains(&found.name_any().as_str()) && !is_scaled_down(found);
+        match found.iter().find(runs) {
             Some(found) => Err(self.installed_in(&found.namespace().unwrap_or_default())),
-            None => Ok(false),
+            None => Ok(()),
         }
     }
 
@@ -112,7 +133,8 @@ impl PodwardInstallation {
     async fn has_webhooks(&self) -> Result<bool> {
         let webhooks: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let what = format!("look for webhook configuration {MUTATING}");
-        let Some(found) = with_timeout(&what, webhooks.get_opt(MUTATING)).await? else { return Ok(false) };
+        let found = with_timeout(webhooks.get_opt(MUTATING)).await.context(what)?;
+        let Some(found) = found else { return Ok(false) };
         match service_namespace(&found).filter(|namespace| *namespace != self.namespace) {
             Some(elsewhere) => Err(self.installed_in(elsewhere)),
             None => Ok(true),
@@ -157,7 +179,7 @@ impl PodwardInstallation {
             // An autoscaler ignores a Deployment with zero replicas.
             let none = Patch::Merge(json!({"spec": {"replicas": 0}}));
             let params = PatchParams::default();
-            with_timeout(&what, deployments.patch_scale(name, &params, &none)).await?;
+            with_timeout(deployments.patch_scale(name, &params, &none)).await.context(what)?;
             eprintln!("scaled Deployment {}/{name} to zero", self.namespace);
             stopped.push((name, found));
         }
@@ -170,7 +192,7 @@ impl PodwardInstallation {
     async fn deployment(&self, name: &str) -> Result<Option<Deployment>> {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let what = format!("look for Deployment {}/{name}", self.namespace);
-        with_timeout(&what, deployments.get_opt(name)).await
+        with_timeout(deployments.get_opt(name)).await.context(what)
     }
 
     /// Deletes a webhook configuration if it exists.
@@ -184,12 +206,11 @@ impl PodwardInstallation {
         let api: Api<K> = Api::all(self.client.clone());
         let what = format!("delete {} {name}", K::kind(&()));
         let params = DeleteParams::default();
-        match tokio::time::timeout(API_TIMEOUT, api.delete(name, &params)).await {
-            Ok(Ok(_)) => eprintln!("deleted {} {name}", K::kind(&())),
+        match with_timeout(api.delete(name, &params)).await {
+            Ok(_) => eprintln!("deleted {} {name}", K::kind(&())),
             // It was deleted before, or never existed.
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => {}
-            Ok(Err(error)) => return Err(error).context(what),
-            Err(_) => bail!("could not {what}: no answer from the API server within {API_TIMEOUT:?}"),
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(error.context(what)),
         }
         Ok(())
     }
@@ -265,12 +286,4 @@ fn is_scaled_down(deployment: &Deployment) -> bool {
     let observed = status.and_then(|status| status.observed_generation);
     let replicas = status.and_then(|status| status.replicas).unwrap_or(0);
     wanted == Some(0) && observed >= deployment.metadata.generation && replicas == 0
-}
-
-/// Waits for the answer to a request with a deadline. `what` describes the request.
-async fn with_timeout<T>(what: &str, call: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    match tokio::time::timeout(API_TIMEOUT, call).await {
-        Ok(answer) => answer.with_context(|| what.to_owned()),
-        Err(_) => bail!("could not {what}: no answer from the API server within {API_TIMEOUT:?}"),
-    }
 }

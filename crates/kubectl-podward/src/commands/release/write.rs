@@ -7,13 +7,11 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, ResourceExt};
 use podward_core::release::{OtherFinalizers, Release};
-use podward_runtime::retry::{ExponentialBuilder, delay_after, jittered};
+use podward_runtime::retry::{ExponentialBuilder, api_call, delay_after, jittered};
 
 use super::events;
 use super::patch::{body, decide};
 
-/// The deadline of a request.
-const API_TIMEOUT: Duration = Duration::from_secs(10);
 /// The maximum number of writes to a pod. A write can be in vain: another client writes first, or an API server that
 /// has not seen yet that the webhook configurations were deleted lets a webhook add labels to the write.
 const MAX_ATTEMPTS: u32 = 8;
@@ -93,9 +91,8 @@ impl ReleaseWriter {
             }
             let patch = Patch::Strategic(body(&latest, &release, Timestamp::now()));
             let params = PatchParams::default();
-            let write = pods.patch_status(&name, &params, &patch);
-            match tokio::time::timeout(API_TIMEOUT, write).await {
-                Ok(Ok(written)) => {
+            match api_call(pods.patch_status(&name, &params, &patch)).await {
+                Ok(written) => {
                     if decide(&written, self.other_finalizers).is_empty() {
                         return PodReleaseResult::Released;
                     }
@@ -105,23 +102,18 @@ impl ReleaseWriter {
                     latest = written;
                     continue;
                 }
-                Ok(Err(error)) if is_gone(&error) => return PodReleaseResult::Gone,
-                Ok(Err(kube::Error::Api(status))) if status.code == 409 => {}
-                Ok(Err(error)) => last = error.to_string(),
-                Err(_) => last = format!("no answer from the API server within {API_TIMEOUT:?}"),
+                Err(error) if error.is_not_found() => return PodReleaseResult::Gone,
+                Err(error) if error.is_conflict() => {}
+                Err(error) => last = error.to_string(),
             }
-            match tokio::time::timeout(API_TIMEOUT, pods.get(&name)).await {
-                Ok(Ok(found)) if found.uid() != uid => return PodReleaseResult::Gone,
-                Ok(Ok(found)) => latest = found,
-                Ok(Err(error)) if is_gone(&error) => return PodReleaseResult::Gone,
+            match api_call(pods.get(&name)).await {
+                Ok(found) if found.uid() != uid => return PodReleaseResult::Gone,
+                Ok(found) => latest = found,
+                Err(error) if error.is_not_found() => return PodReleaseResult::Gone,
                 // The next write reports the error.
-                Ok(Err(_)) | Err(_) => {}
+                Err(_) => {}
             }
         }
         PodReleaseResult::Failed(last)
     }
-}
-
-fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use super::queue::SpanMetrics;
+use crate::grpc_client::{KEEP_ALIVE_INTERVAL, KEEP_ALIVE_TIMEOUT};
 
 /// Failures are logged at most once in this time.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -22,6 +23,10 @@ pub(super) struct TraceLimits {
     pub(super) request_timeout: Duration,
     /// Timeout for the remaining spans when the process ends.
     pub(super) flush_timeout: Duration,
+    /// A connection without TLS is checked when nothing has arrived for this time, while a request waits.
+    pub(super) keep_alive_interval: Duration,
+    /// Timeout of such a check. The connection is closed then.
+    pub(super) keep_alive_timeout: Duration,
 }
 
 impl TraceLimits {
@@ -30,6 +35,8 @@ impl TraceLimits {
         batch: 512,
         request_timeout: Duration::from_secs(10),
         flush_timeout: Duration::from_secs(3),
+        keep_alive_interval: KEEP_ALIVE_INTERVAL,
+        keep_alive_timeout: KEEP_ALIVE_TIMEOUT,
     };
 }
 

@@ -56,9 +56,17 @@ async fn collector(
     mode: CollectorMode,
     tls: Option<ServerTlsConfig>,
 ) -> (SocketAddr, mpsc::UnboundedReceiver<ExportTraceServiceRequest>) {
-    let (requests, received) = mpsc::unbounded_channel();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let at = listener.local_addr().unwrap();
+    (listener.local_addr().unwrap(), serve(listener, mode, tls))
+}
+
+/// Serves the connections of `listener` as a collector. Returns the requests that it receives.
+fn serve(
+    listener: TcpListener,
+    mode: CollectorMode,
+    tls: Option<ServerTlsConfig>,
+) -> mpsc::UnboundedReceiver<ExportTraceServiceRequest> {
+    let (requests, received) = mpsc::unbounded_channel();
     let mut server = Server::builder();
     if let Some(tls) = tls {
         server = server.tls_config(tls).unwrap();
@@ -66,7 +74,7 @@ async fn collector(
     let service = TraceServiceServer::new(Collector { mode, requests });
     let serve = server.add_service(service).serve_with_incoming(TcpListenerStream::new(listener));
     tokio::spawn(async move { serve.await.unwrap() });
-    (at, received)
+    received
 }
 
 /// Starts to send to `url`. Returns the metrics too.
@@ -171,6 +179,32 @@ async fn a_request_without_an_answer_is_given_up() {
     traces.spans().send(span("one"));
     until(&registry, r#"podward_trace_spans_dropped_total{reason="failed"} 1"#).await;
     traces.finish().await;
+}
+
+/// Its node has vanished: no packet closes the connection.
+#[tokio::test]
+async fn a_connection_without_a_sign_of_life_is_replaced() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let limits = TraceLimits {
+        request_timeout: Duration::from_millis(500),
+        keep_alive_interval: Duration::from_millis(50),
+        keep_alive_timeout: Duration::from_millis(50),
+        ..TraceLimits::DEFAULT
+    };
+    let (traces, _) = start(&format!("http://{}", listener.local_addr().unwrap()), None, limits);
+    traces.spans().send(span("lost"));
+    let _silent = listener.accept().await.unwrap();
+    let mut received = serve(listener, CollectorMode::Accepts, None);
+    let arrives = async {
+        loop {
+            traces.spans().send(span("later"));
+            let wait = tokio::time::timeout(Duration::from_millis(100), received.recv());
+            if wait.await.is_ok() {
+                return;
+            }
+        }
+    };
+    assert!(tokio::time::timeout(TIMEOUT, arrives).await.is_ok(), "the connection is not replaced");
 }
 
 #[tokio::test]

@@ -66,6 +66,18 @@ fn a_headless_service_without_a_selector_reaches_pods_by_dns() {
     assert_eq!(index.pod_endpoints(&pod("a")).services[0].kind, ServiceKind::Proxied);
 }
 
+#[test]
+fn slices_without_labels_belong_to_the_proxy_of_their_service() {
+    let mut index = EndpointIndex::default();
+    put(&mut index, "s", by_hand(&["10.0.0.9"]), 1);
+    let other = IndexedService { kind: ServiceKind::OtherProxy, ..service(json!({"clusterIP": "10.1.0.1"})) };
+    index.put_service(&ObjectKey::new("shop", "by-hand"), other, ChangeOrigin::Watched, at(1));
+    assert_eq!(index.pod_endpoints(&pod("a")).services[0].kind, ServiceKind::OtherProxy);
+    put(&mut index, "s", by_hand(&[]), 5);
+    let left = index.pod_endpoints(&pod("a")).left[DataPath::OtherProxy.index()];
+    assert_eq!(left.map(|change| change.seen), Some(at(5)));
+}
+
 /// With several replicas, another one may have been told that the pod is back in service.
 #[test]
 fn a_drained_pod_that_is_ready_again_counts_as_another_endpoint() {

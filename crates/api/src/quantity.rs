@@ -1,7 +1,8 @@
 //! Quantities of resources: `100m`, `1.5Gi`, `2e3`.
 
 /// Returns true if both texts mean the same quantity.
-pub(super) fn is_equal(one: &str, other: &str) -> bool {
+#[must_use]
+pub fn is_equal(one: &str, other: &str) -> bool {
     match (nanos(one), nanos(other)) {
         (Some(one), Some(other)) => one == other,
         _ => one == other,
@@ -9,7 +10,8 @@ pub(super) fn is_equal(one: &str, other: &str) -> bool {
 }
 
 /// Returns the quantity in billionths. `None` if the text is no quantity, or too large.
-pub(super) fn nanos(text: &str) -> Option<i128> {
+#[must_use]
+pub fn nanos(text: &str) -> Option<i128> {
     let text = text.trim();
     let (sign, rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -91,7 +93,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[+-]?[0-9.]{0,45}[a-zA-Z0-9+-]{0,8}|.*") {
-            nanos(&text);
+            let _ = nanos(&text);
         }
     }
 }
