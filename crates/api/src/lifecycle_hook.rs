@@ -130,7 +130,7 @@ pub struct LifecycleHookSpec {
     pub post_check_rejection: PostCheckRejection,
     /// The order of the hooks of a pod. Podward asks hooks with a lower order first, and asks those with a higher
     /// order after the lower ones have answered DONE. In Complete the order is reversed. Hooks of equal order are
-    /// asked at the same time.
+    /// asked at the same time, and so are new hooks of a pod that is in service.
     #[serde(default)]
     #[schemars(range(min = -1000, max = 1000))]
     pub order: i32,

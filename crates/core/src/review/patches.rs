@@ -8,8 +8,8 @@ use crate::model::expected_finalizers::with_consumers;
 use crate::model::hook_keys::is_hook_finalizer;
 use crate::model::keys::{
     AVAILABLE_CONDITIONS, BUSY_LIMITS, CONTROL_LABEL, CONTROL_VALUE, DELETE_OPERATION, DELETE_TIMESTAMP,
-    DELETION_REQUEST, EVIDENCE, HOOK_REQUESTS, RESULT_REFUSED, SERVICE_READY_GATE, Stage, TO_DELETE,
-    TO_DELETE_BY,
+    DELETION_REQUEST, EVIDENCE, HOOK_REQUESTS, PREPARING_TO_DELETE, RESULT_REFUSED, SERVICE_READY_GATE,
+    Stage, TO_DELETE, TO_DELETE_BY,
 };
 use crate::model::label_changes::{LabelChanges, add, remove, set_annotation};
 use crate::model::operations::{Operation, Operations};
@@ -17,6 +17,7 @@ use crate::model::pod::Pod;
 use crate::model::time::UnixNanos;
 use crate::model::view::PodView;
 use crate::protocol::advance::{advance, settle};
+use crate::protocol::preparing_to_delete::is_left_over;
 
 /// Returns the patch for a new pod. It adds the readiness gate, the hooks `consumers` (names, see
 /// [`Hook::is_consumer`](crate::hooks::Hook::is_consumer)) among the expected finalizers and, with `inject`, the opt-in
@@ -185,11 +186,15 @@ fn drop_earlier_request(old: &Pod, new: &mut Pod) -> (Vec<String>, Vec<PatchOper
     if labels.get(TO_DELETE).is_some_and(|value| old.view().labels.get(TO_DELETE) == Some(value)) {
         gone.push(TO_DELETE.to_owned());
     }
-    if !gone.is_empty() || !annotations.is_empty() {
-        // Without its request, nobody would finish or cancel the operation.
-        gone.extend(Stage::ALL.map(|stage| stage.key(DELETE_OPERATION)));
+    if gone.is_empty() && annotations.is_empty() {
+        return (gone, annotations);
     }
+    // Without its request, nobody would finish or cancel the operation.
+    gone.extend(Stage::ALL.map(|stage| stage.key(DELETE_OPERATION)));
     gone.retain(|key| labels.remove(key).is_some());
+    if is_left_over(labels, &Operations::parse(labels)) {
+        gone.push(PREPARING_TO_DELETE.to_owned());
+    }
     (gone, annotations)
 }
 

@@ -52,6 +52,8 @@ struct QuestionEntry {
     place: QuestionState,
     answer: Option<HookAnswer>,
     attempt: u32,
+    /// The number of attempts without a connection, which the hook does not know of.
+    unconnected: u32,
     failures: u32,
     rejections: u32,
     /// Cancels the call in flight.
@@ -148,7 +150,8 @@ impl QuestionTable {
             if entry.question.hook != hook || entry.question.phase != phase {
                 return false;
             }
-            let is_asked = entry.attempt > 0 || entry.answer.is_some();
+            let is_asked =
+                entry.attempt > entry.unconnected || matches!(entry.answer, Some(HookAnswer::Done(_)));
             if !is_asked {
                 state.queue.leave(*id, entry.place);
                 entry.place = state.queue.defer(*id, now + TIME_TO_WRITE);
@@ -225,6 +228,7 @@ impl QuestionTable {
             place,
             answer,
             attempt: 0,
+            unconnected: 0,
             failures: 0,
             rejections: 0,
             cancel: CancellationToken::new(),

@@ -8,8 +8,8 @@ use podward_core::hooks::{
     DeadlinePolicy, FailurePolicy, GateTiming, Hook, HookPhase, Selector, consumer_key_of, hook_finalizer,
 };
 use podward_core::keys::{
-    AVAILABLE_CONDITIONS, CONTROL_LABEL, DELETE_TIMESTAMP, DELETION_REQUEST, SERVICE_READY_GATE, Stage,
-    TO_DELETE, TO_DELETE_BY, permission_key,
+    AVAILABLE_CONDITIONS, CONTROL_LABEL, DELETE_TIMESTAMP, DELETION_REQUEST, PREPARING_TO_DELETE,
+    SERVICE_READY_GATE, Stage, TO_DELETE, TO_DELETE_BY, permission_key,
 };
 use podward_runtime::admission::AdmissionService;
 use serde_json::{Value, json};
@@ -160,7 +160,8 @@ fn author(user: &str) -> String {
 /// Returns a pod that has not opted in, on which somebody who may only patch pods has set `marks`.
 fn planted(marks: &Value) -> Value {
     let begun = [Stage::Operating.key("pod-delete"), Stage::OperationType.key("pod-delete")];
-    let mut old = pod(&[(TO_DELETE, "1"), (&begun[0], "1"), (&begun[1], "delete")]);
+    let mut old =
+        pod(&[(TO_DELETE, "1"), (PREPARING_TO_DELETE, "1"), (&begun[0], "1"), (&begun[1], "delete")]);
     old["metadata"]["labels"][CONTROL_LABEL] = json!("false");
     old["metadata"]["annotations"] = marks.clone();
     old

@@ -223,11 +223,10 @@ impl EndpointIndex {
         now: UnixNanos,
     ) {
         if let Some(old) = self.services.get(&key.namespace).and_then(|services| services.get(&key.name)) {
-            let is_alias = |service: &IndexedService| service.kind == ServiceKind::ExternalName;
             // Its clients may still send traffic through the mesh.
             service.mesh = service.mesh.or(old.mesh);
-            // Kubernetes leaves the slices as they are when a Service gets the type ExternalName.
-            if is_alias(old) != is_alias(&service) {
+            // The slices change later, if at all. Until then their clients are those of before, too.
+            if old.kind != service.kind {
                 self.mark_endpoints_of(key, origin.change(now));
             }
         }
@@ -256,10 +255,8 @@ impl EndpointIndex {
                 if endpoint.ready || endpoint.serving {
                     *changed = Some(change);
                 }
-                // The slice does not say it, and soon the Service does not either.
-                if path != slice.data_path {
-                    entry.left[path.index()] = *changed;
-                }
+                // Soon neither the slice nor the Service says it.
+                entry.left[path.index()] = *changed;
             }
         }
     }

@@ -126,8 +126,9 @@ async fn a_user_hides_no_author_while_podward_is_down(fixture: Arc<Fixture>) -> 
         // The marks of a pod that has not opted in name the user who opts it in.
         patch("late", label, json!({keys::TO_DELETE_BY: admin})).await?.succeeded()?;
         let opt_in = format!("{}=true", keys::CONTROL_LABEL);
-        let as_admin = ["--overwrite", "--as", "admin", "--as-group", "system:masters"];
-        let late = fixture.kubectl(&[&["label", "pod", "late", &opt_in], &as_admin[..]].concat()).await?;
+        let as_admin = ["--as", "admin", "--as-group", "system:masters"];
+        let label = ["label", "pod", "late", &opt_in, "--overwrite"];
+        let late = fixture.kubectl(&[&label[..], &as_admin[..]].concat()).await?;
         anyhow::Ok((without, with, hidden, late))
     };
     let attempts = attempts.await;

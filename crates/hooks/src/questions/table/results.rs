@@ -82,6 +82,9 @@ impl QuestionTable {
         if failure.kind != CallFailureKind::Attaching {
             entry.failures = entry.failures.saturating_add(1);
         }
+        if matches!(failure.kind, CallFailureKind::Attaching | CallFailureKind::Connection) {
+            entry.unconnected = entry.unconnected.saturating_add(1);
+        }
         let Some(state) = self.hooks.get(&entry.question.hook) else { return };
         if state.ignores_failures() && entry.failures >= MAX_FAILURES {
             return self.put(id, assumed(&failure.text), None);

@@ -169,6 +169,21 @@ fn a_hook_that_was_not_called_is_not_called_until_the_caller_has_written() {
     assert!(fixture.is_asked("u", HookPhase::Prepare));
 }
 
+/// Otherwise pods would wait for a hook that cannot be reached and knows nothing of them.
+#[test]
+fn a_hook_without_a_connection_was_not_asked() {
+    let mut fixture = Fixture::with("lb");
+    fixture.ask("u", &[question("lb", 1)]);
+    let call = fixture.call("lb").unwrap();
+    assert!(fixture.is_asked("u", HookPhase::Prepare), "it may have arrived");
+    fixture.end("lb", &call, Err(CallFailure::connection("refused")));
+    assert!(!fixture.is_asked("u", HookPhase::Prepare));
+    fixture.skip_pause("lb");
+    let call = fixture.call("lb").unwrap();
+    fixture.end("lb", &call, Err(CallFailure::answer("timeout")));
+    assert!(fixture.is_asked("u", HookPhase::Prepare));
+}
+
 #[test]
 fn questions_that_are_not_asked_any_more_are_cancelled_and_forgotten() {
     let mut fixture = Fixture::with("lb");

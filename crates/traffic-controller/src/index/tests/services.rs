@@ -66,16 +66,41 @@ fn a_headless_service_without_a_selector_reaches_pods_by_dns() {
     assert_eq!(index.pod_endpoints(&pod("a")).services[0].kind, ServiceKind::Proxied);
 }
 
+fn of_other_proxy() -> IndexedService {
+    IndexedService { kind: ServiceKind::OtherProxy, ..service(json!({"clusterIP": "10.1.0.1"})) }
+}
+
 #[test]
 fn slices_without_labels_belong_to_the_proxy_of_their_service() {
     let mut index = EndpointIndex::default();
     put(&mut index, "s", by_hand(&["10.0.0.9"]), 1);
-    let other = IndexedService { kind: ServiceKind::OtherProxy, ..service(json!({"clusterIP": "10.1.0.1"})) };
-    index.put_service(&ObjectKey::new("shop", "by-hand"), other, ChangeOrigin::Watched, at(1));
+    let by_hand_service = ObjectKey::new("shop", "by-hand");
+    index.put_service(&by_hand_service, of_other_proxy(), ChangeOrigin::Watched, at(1));
     assert_eq!(index.pod_endpoints(&pod("a")).services[0].kind, ServiceKind::OtherProxy);
     put(&mut index, "s", by_hand(&[]), 5);
     let left = index.pod_endpoints(&pod("a")).left[DataPath::OtherProxy.index()];
     assert_eq!(left.map(|change| change.seen), Some(at(5)));
+}
+
+/// Each may have clients that have not learned of the change.
+#[test]
+fn a_service_that_is_handed_to_another_proxy_has_been_left_by_the_former_one() {
+    let by_hand_service = ObjectKey::new("shop", "by-hand");
+    let of_kube_proxy = || service(json!({"clusterIP": "10.1.0.1"}));
+    for (before, after, former) in [
+        (of_kube_proxy(), of_other_proxy(), DataPath::KubeProxy),
+        (of_other_proxy(), of_kube_proxy(), DataPath::OtherProxy),
+    ] {
+        let mut index = EndpointIndex::default();
+        index.put_service(&by_hand_service, before, ChangeOrigin::Watched, at(1));
+        put(&mut index, "s", by_hand(&["10.0.0.9"]), 1);
+        index.put_service(&by_hand_service, after, ChangeOrigin::Watched, at(5));
+        for slices in [by_hand(&["10.0.0.9"]), by_hand(&[])] {
+            let left = index.pod_endpoints(&pod("a")).left[former.index()];
+            assert_eq!(left.map(|change| change.seen), Some(at(5)), "{former:?}");
+            put(&mut index, "s", slices, 6);
+        }
+    }
 }
 
 /// With several replicas, another one may have been told that the pod is back in service.
