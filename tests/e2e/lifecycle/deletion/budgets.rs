@@ -150,11 +150,15 @@ async fn evict_all(fixture: &Fixture, names: &BTreeSet<String>) -> Vec<(String, 
 
 /// Evicts a pod as drains do. It tries again if the request could not be recorded because the machine is busy.
 async fn evict(fixture: &Fixture, name: &str) -> Result<EvictionOutcome> {
+    let is_late = |text: &str| {
+        ["nothing was changed, try again", "may still be recorded; try again"]
+            .iter()
+            .any(|late| text.contains(late))
+    };
     let answer = async {
         loop {
             match fixture.api().evict(name, &EvictParams::default()).await {
-                Err(kube::Error::Api(status))
-                    if status.code == 429 && status.message.contains("nothing was changed, try again") => {}
+                Err(kube::Error::Api(status)) if status.code == 429 && is_late(&status.message) => {}
                 answer => return Ok(answer),
             }
         }

@@ -139,6 +139,7 @@ async fn a_user_hides_no_author_while_podward_is_down(fixture: Arc<Fixture>) -> 
     with.succeeded()?;
     ensure!(hidden.code != Some(0) && hidden.said.contains("only Podward writes"), "{hidden:?}");
     ensure!(late.code != Some(0) && late.said.contains("before the pod opted in"), "{late:?}");
+    fixture.kubectl(&["delete", "pod", "late"]).await?.succeeded()?;
     let note = fixture.until_event("web", "DeletionCancelled").await?;
     ensure!(note.contains("may not delete pods"), "{note}");
     let pod = fixture.until_available("web").await?;
