@@ -42,17 +42,21 @@ pub(crate) fn is_transient(error: &anyhow::Error) -> bool {
 
 /// Returns whether the API server does not have the object, or the kind.
 pub(crate) fn is_not_found(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 404)
+    has_code(error, 404)
 }
 
 /// Returns whether the user may not do it.
 pub(crate) fn is_forbidden(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 403)
+    has_code(error, 403)
 }
 
 /// Returns whether the object was changed by somebody else before the write.
 pub(crate) fn is_conflict(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 409)
+    has_code(error, 409)
+}
+
+fn has_code(error: &anyhow::Error, code: u16) -> bool {
+    matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == code)
 }
 
 /// Returns whether the API server denies a watch, so that the error stays the same if the watch begins again.

@@ -77,10 +77,11 @@ pub fn with_label_author(
 /// when it records one.
 #[must_use]
 pub fn names_requester(old: Option<&Pod>, new: &Pod) -> bool {
-    let request = |pod: &Pod| pod.metadata.annotations.deletion_request.clone();
-    let author = |pod: &Pod| pod.metadata.annotations.to_delete_by.clone();
-    let sets = |read: &dyn Fn(&Pod) -> Option<String>| read(new).is_some() && read(new) != old.and_then(read);
-    sets(&request) || sets(&author)
+    let (before, after) = (old.map(|pod| &pod.metadata.annotations), &new.metadata.annotations);
+    let sets =
+        |after: &Option<String>, before: Option<&Option<String>>| after.is_some() && before != Some(after);
+    sets(&after.deletion_request, before.map(|before| &before.deletion_request))
+        || sets(&after.to_delete_by, before.map(|before| &before.to_delete_by))
 }
 
 #[cfg(test)]

@@ -38,11 +38,11 @@ use kube::Client;
 
 use crate::output::Output;
 use crate::terminal::{BAD, DOUBTFUL, LineStyle};
-pub(super) use bindings::{BindingFacts, binding_findings};
+pub(super) use bindings::{BRIDGE, BindingFacts, binding_findings};
 use report::DoctorReport;
 use run::{CheckFuture, run_check};
 use target::DoctorTarget;
-pub(super) use target::PART_OF;
+pub(super) use target::{DEFAULT_NAMESPACE, PART_OF};
 
 /// Check an installation of Podward, or with --pre a cluster before it is installed
 ///

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Error, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use kube::Client;
 use podward_core::release::OtherFinalizers;
@@ -134,32 +134,37 @@ impl Release {
         let bindings_are_free = match self.pods.is_empty() {
             true => {
                 let released = bindings::release_all(&client, self.namespace.as_deref(), self.dry_run);
-                timeout_at(deadline, released).await.map_err(|_| self.too_late("DiscoveryBindings"))??
+                self.in_time(deadline, "DiscoveryBindings", released).await?
             }
             false => true,
         };
         let writer = ReleaseWriter::new(client, self.other_finalizers(), self.dry_run);
         let mut tally = ReleaseTally::default();
         let passes = pass::release_all(&targets, &writer, &mut tally);
-        let ended = timeout_at(deadline, passes).await;
+        let ended = self.in_time(deadline, "pods", passes).await;
         print!("{}", tally.summary(self.dry_run));
-        match ended {
-            Ok(Ok(())) => Ok(if tally.has_failed() || !bindings_are_free {
-                ExitCode::FAILURE
-            } else {
-                ExitCode::SUCCESS
-            }),
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(self.too_late("pods")),
-        }
+        ended?;
+        Ok(if tally.has_failed() || !bindings_are_free { ExitCode::FAILURE } else { ExitCode::SUCCESS })
     }
 
-    fn too_late(&self, objects: &str) -> Error {
-        anyhow!(
-            "not all {objects} were checked within {:?}; run the command again, with a longer --timeout for a large \
-             cluster",
-            self.timeout
-        )
+    /// Returns the result of `work` on `objects`.
+    ///
+    /// # Errors
+    /// When it fails, or has not ended at `deadline`.
+    async fn in_time<T>(
+        &self,
+        deadline: Instant,
+        objects: &str,
+        work: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let too_late = |_| {
+            anyhow!(
+                "not all {objects} were checked within {:?}; run the command again, with a longer --timeout for a large \
+                 cluster",
+                self.timeout
+            )
+        };
+        timeout_at(deadline, work).await.map_err(too_late)?
     }
 
     /// Shows what would change, and asks. Returns false if the user does not want it.
@@ -196,12 +201,12 @@ impl Release {
         let targets = TargetPods::new(client, self.namespace.clone(), self.pods.clone());
         let writer = ReleaseWriter::new(client.clone(), self.other_finalizers(), true);
         let deadline = Instant::now() + self.timeout;
-        let pass = timeout_at(deadline, pass::release_all(&targets, &writer, &mut tally));
-        pass.await.map_err(|_| self.too_late("pods"))??;
+        self.in_time(deadline, "pods", pass::release_all(&targets, &writer, &mut tally)).await?;
         let bindings = match self.pods.is_empty() {
-            true => timeout_at(deadline, bindings::plan(client, self.namespace.as_deref()))
-                .await
-                .map_err(|_| self.too_late("DiscoveryBindings"))??,
+            true => {
+                let planned = bindings::plan(client, self.namespace.as_deref());
+                self.in_time(deadline, "DiscoveryBindings", planned).await?
+            }
             false => BTreeMap::new(),
         };
         Ok(ReleasePlan { pods: tally, bindings })

@@ -21,7 +21,7 @@ use std::fmt::Debug;
 use super::finding::{Finding, is_denied};
 use super::target::DoctorTarget;
 
-pub(super) use bridge::BRIDGE;
+pub(in crate::commands) use bridge::BRIDGE;
 pub(in crate::commands) use state::{BindingFacts, findings as binding_findings};
 
 /// How often a list is asked for again while the API server prepares the storage of the resource.

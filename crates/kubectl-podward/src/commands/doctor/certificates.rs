@@ -20,7 +20,7 @@ use super::bindings::BRIDGE;
 use super::configurations::{self, WebhookConfiguration};
 use super::finding::{Finding, is_denied};
 use super::services::OPTIONAL;
-use super::target::DoctorTarget;
+use super::target::{DoctorTarget, has_argument};
 
 pub(super) async fn check(target: &DoctorTarget) -> Result<Vec<Finding>> {
     let found = configurations::list(&target.client).await?;
@@ -51,15 +51,10 @@ fn services(target: &DoctorTarget, deployments: &[Deployment]) -> Vec<String> {
     let mut services: Vec<_> = expected.cloned().collect();
     services.extend(running(BRIDGE).map(|_| BRIDGE.to_owned()));
     // The node-agent is a DaemonSet. The doctor of `helm test` may not list those.
-    services.extend(running(OPTIONAL).filter(|it| calls_node_agents(it)).map(|_| NODE_AGENT.to_owned()));
+    let calls_node_agents =
+        |found: &&Deployment| has_argument(found, |argument| argument.starts_with("--node-agent-url"));
+    services.extend(running(OPTIONAL).filter(calls_node_agents).map(|_| NODE_AGENT.to_owned()));
     services
-}
-
-fn calls_node_agents(deployment: &Deployment) -> bool {
-    let spec = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let mut args =
-        spec.iter().flat_map(|pod| &pod.containers).flat_map(|container| container.args.iter().flatten());
-    args.any(|arg| arg.starts_with("--node-agent-url"))
 }
 
 /// Returns the caBundles, each with the names of the configurations that contain it.

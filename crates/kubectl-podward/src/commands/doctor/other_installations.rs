@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 
 use super::configurations::{self, Webhook, WebhookConfiguration};
 use super::finding::Finding;
-use super::target::DoctorTarget;
+use super::target::{DoctorTarget, has_argument};
 
 /// The API group of KusionStack's kuperator, whose controller-manager implements the same protocol.
 const KUPERATOR_GROUP: &str = ".apps.kusionstack.io";
@@ -102,10 +102,8 @@ fn defines_kruise(definitions: &[String]) -> bool {
 
 /// `deployments` are Podward's.
 fn clonesets(definitions: &[String], deployments: &[Deployment]) -> Option<Finding> {
-    let containers = |found: &Deployment| found.spec.clone()?.template.spec.map(|pod| pod.containers);
     let acts_always = deployments.iter().any(|found| {
-        let args = containers(found).into_iter().flatten().filter_map(|container| container.args).flatten();
-        found.name_any() == CLONESET_CONTROLLER && args.into_iter().any(|arg| arg == ALWAYS)
+        found.name_any() == CLONESET_CONTROLLER && has_argument(found, |argument| argument == ALWAYS)
     });
     (acts_always && defines_kruise(definitions)).then(|| {
         Finding::warning(

@@ -14,7 +14,7 @@ use super::manifests::ExpectedManifests;
 /// The label of all objects of the chart.
 pub(in crate::commands) const PART_OF: &str = "app.kubernetes.io/part-of=podward";
 /// The namespace if the webhooks do not show another.
-pub(super) const DEFAULT_NAMESPACE: &str = "podward-system";
+pub(in crate::commands) const DEFAULT_NAMESPACE: &str = "podward-system";
 
 /// The installation that the doctor checks.
 pub(super) struct DoctorTarget {
@@ -25,6 +25,13 @@ pub(super) struct DoctorTarget {
     pub(super) probe_namespace: String,
     /// What this version installs.
     pub(super) manifests: ExpectedManifests,
+}
+
+/// Returns whether a container of the Deployment has an argument that `is_it`.
+pub(super) fn has_argument(deployment: &Deployment, is_it: impl Fn(&str) -> bool) -> bool {
+    let pod = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
+    let containers = pod.into_iter().flat_map(|pod| &pod.containers);
+    containers.flat_map(|container| container.args.iter().flatten()).any(|argument| is_it(argument))
 }
 
 impl DoctorTarget {

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::doctor::PART_OF;
+use super::super::doctor::{BRIDGE, DEFAULT_NAMESPACE, PART_OF};
 use crate::api::{is_forbidden, is_not_found, with_timeout};
 
 /// The webhook configurations of the chart.
@@ -29,10 +29,6 @@ const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
 /// The services that write to pods, or to DiscoveryBindings, on their own.
 const CONTROLLERS: [&str; 4] = ["lifecycle-controller", "traffic-controller", BRIDGE, "cloneset-controller"];
-/// The service that removes the finalizer of DiscoveryBindings.
-const BRIDGE: &str = "service-discovery-bridge";
-/// Podward's namespace if the user does not name another.
-const DEFAULT_NAMESPACE: &str = "podward-system";
 
 /// An installation of Podward in a namespace.
 pub(super) struct PodwardInstallation {
