@@ -20,7 +20,8 @@ use podward_api::LifecycleHook;
 use podward_core::keys;
 use podward_images::DemoImages;
 use podward_support::{
-    Cluster, Installation, Operator, PodFeed, Timeline, TrafficLoop, WAIT, pods, timeline::PodReport, within,
+    Cluster, Installation, Operator, PodFeed, Timeline, TrafficLoop, WAIT, despite_late_webhook, pods,
+    timeline::PodReport, within,
 };
 use serde_json::{Value, json};
 
@@ -269,7 +270,9 @@ impl Fixture {
     /// Fails if the API server rejects it.
     pub async fn create_with(&self, name: &str, labels: &Value, annotations: &Value) -> Result<Pod> {
         let pod = self.pod(name, labels, annotations)?;
-        self.api().create(&PostParams::default(), &pod).await.with_context(|| format!("make pod {name}"))
+        let (api, parameters) = (self.api(), PostParams::default());
+        let made = despite_late_webhook(|| api.create(&parameters, &pod)).await;
+        made.with_context(|| format!("make pod {name}"))
     }
 
     /// Creates pods that are opted in and expect the finalizer of [`traffic`](Self::traffic), and waits until they
@@ -309,7 +312,8 @@ impl Fixture {
     /// # Errors
     /// Fails if the API server refuses.
     pub async fn patch(&self, name: &str, patch: Value) -> Result<Pod> {
-        let patched = self.api().patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        let (api, parameters, change) = (self.api(), PatchParams::default(), Patch::Merge(&patch));
+        let patched = despite_late_webhook(|| api.patch(name, &parameters, &change)).await;
         patched.with_context(|| format!("patch pod {name} with {patch}"))
     }
 

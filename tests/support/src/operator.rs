@@ -10,7 +10,7 @@ use kube::api::{Patch, PatchParams};
 use podward_core::keys::Stage;
 use serde_json::{Value, json};
 
-use crate::{feed::PodFeed, pods};
+use crate::{feed::PodFeed, late_webhook::despite_late_webhook, pods};
 
 /// The field manager of an operator's writes.
 const FIELD_MANAGER: &str = "demo-operator";
@@ -170,7 +170,8 @@ impl Operator {
     async fn write(&self, pod: &str, what: &str, patch: &Patch<Value>) -> Result<Pod> {
         let parameters =
             PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-        let written = self.feed.api().patch(pod, &parameters, patch).await;
+        let api = self.feed.api();
+        let written = despite_late_webhook(|| api.patch(pod, &parameters, patch)).await;
         let place = self.feed.namespace();
         written.with_context(|| {
             format!("{what} operation {} ({}) on pod {place}/{pod}", self.id, self.operation_type)
