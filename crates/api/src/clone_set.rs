@@ -6,6 +6,7 @@
 #![allow(unreachable_pub)]
 
 mod check;
+mod check_options;
 mod hook_options;
 mod json;
 mod lifecycle;
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use json::null_as_default;
-use json::{is_default, null_as_number};
+use json::{any_list, is_default, null_as_number};
 use schema::{any_objects, bounded_selector, pod_template};
 
 pub use hook_options::{HookDeadlinePolicy, HookOption, HookOptions};
@@ -114,7 +115,7 @@ pub struct CloneSetSpec {
     pub template: Value,
     /// Templates of PersistentVolumeClaims. Each pod gets a claim of each of them as a volume with its name. The claims
     /// are deleted together with the pod if the set deletes it.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "any_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(transform = any_objects)]
     pub volume_claim_templates: Vec<Value>,
     /// How pods are created and deleted.

@@ -25,6 +25,7 @@ use crate::failed_steps::ReportedFailures;
 use crate::foreign_names::ForeignNames;
 use crate::metrics::Metrics;
 use crate::own_deletions::OwnDeletions;
+use crate::own_requests::HeldDeletions;
 use crate::pod::Pod;
 
 /// The delay after a write that lost against another writer. The watch usually delivers the other write sooner.
@@ -71,6 +72,8 @@ pub(crate) struct SetMemory {
     pub(crate) creations_held: u32,
     /// The pods that the set has deleted, and whose claims are still there.
     pub(crate) own_deletions: OwnDeletions,
+    /// The pods whose deletion Podward has held, and that the watch has not delivered since.
+    pub(crate) held: HeldDeletions,
     /// The identities with claims that new pods cannot get, because pods of others have their names.
     pub(crate) foreign_names: ForeignNames,
     /// The number of pods that wait longer for a hook than its deadline.

@@ -32,6 +32,7 @@ mod observe;
 mod openkruise;
 mod overdue;
 mod own_deletions;
+mod own_requests;
 mod owned;
 mod pod;
 mod podlist;

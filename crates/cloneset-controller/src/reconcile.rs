@@ -17,6 +17,7 @@ use crate::errors::{SetError, first_problem};
 use crate::execute::{Executed, PlanWork};
 use crate::observe::{Observed, ObservedPod, Observer, observe, spec_of};
 use crate::overdue;
+use crate::own_requests::HELD_DELAY;
 use crate::pod::Pod;
 use crate::podlist;
 use crate::put_back;
@@ -24,9 +25,6 @@ use crate::report;
 use crate::revisions::{Revisions, delete_old, revisions};
 use crate::status::{self, Report};
 use crate::template::{Owner, Progress};
-
-/// The pause before a deletion that Podward holds is tried again. Podward deletes the pod by itself.
-const HELD_DELAY: Duration = Duration::from_secs(10);
 
 /// Reconciles a set.
 ///
@@ -62,7 +60,9 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     };
     let Some(Prepared { revisions, pods, not_cleaned }) = prepared else { return Ok(Action::await_change()) };
     let observer = Observer::new(&set, &revisions.update, &revisions.all, options, now);
-    let observed = observe(&observer, &pods);
+    let mut observed = observe(&observer, &pods);
+    let user = claims::own_user(&context, &pods).await;
+    context.remember(&uid, |memory| memory.held.observe(&mut observed, user, now));
     let spec = spec_of(&set, &options);
     let found = plan(&spec, &observed.seen);
     let work = PlanWork {

@@ -78,7 +78,7 @@ pub(crate) async fn revisions(
                     .await
                 {
                     Ok(created) => context.revisions.store(created),
-                    Err(error) if error.code() == Some(409) && collisions < MAX_COLLISIONS => {
+                    Err(error) if error.is_name_taken() && collisions < MAX_COLLISIONS => {
                         collisions += 1;
                         continue;
                     }

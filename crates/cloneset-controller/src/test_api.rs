@@ -205,7 +205,7 @@ impl ApiServer {
 }
 
 /// Applies a merge patch, and what a strategic merge patch removes from lists.
-fn merge(into: &mut Value, patch: Value) {
+pub(crate) fn merge(into: &mut Value, patch: Value) {
     match (into, patch) {
         (Value::Object(into), Value::Object(patch)) => {
             for (key, value) in patch {

@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
     use crate::pod::Pod;
-    use crate::test_api::set;
+    use crate::test_api::{merge, set};
 
     /// An API server whose first list has a pod of the set `web`. That pod is deleted before the watch begins, which does
     /// not deliver it: the version is too old.
@@ -187,6 +187,39 @@ mod tests {
             assert_eq!(next.ok().flatten().as_ref(), Some(&web), "{why}");
         }
         assert!(pods.of("set-uid").is_empty());
+    }
+
+    /// The definition of OpenKruise accepts these fields.
+    #[tokio::test]
+    async fn a_set_that_is_invalid_does_not_stop_the_others() {
+        let sets = [json!({}), json!({"updateStrategy": {"type": "RollingUpdate"}})];
+        let names = ["valid", "invalid"];
+        let items = names.iter().zip(sets).map(|(name, change)| {
+            let mut item = json!(set(json!({})));
+            merge(&mut item, json!({"metadata": {"name": name}, "spec": change}));
+            item
+        });
+        let list =
+            json!({"metadata": {"resourceVersion": "1"}, "items": items.collect::<Vec<_>>()}).to_string();
+        let service = service_fn(move |request: Request<Body>| {
+            let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+            let list = list.clone().into_bytes();
+            async move {
+                if is_watch {
+                    std::future::pending::<()>().await;
+                }
+                Ok::<_, Infallible>(Response::new(Body::from(list)))
+            }
+        });
+        let (_, writer) = reflector::store();
+        let events = watcher(Api::all(Client::new(service, "test")), watcher::Config::default());
+        let mut changed = pin!(changed_sets(events.take(4), writer));
+        let mut found = Vec::new();
+        while let Some(Ok(set)) = changed.next().await {
+            found.push((set.name_any(), set.check().is_ok()));
+        }
+        found.sort();
+        assert_eq!(found, [("invalid".to_owned(), false), ("valid".to_owned(), true)]);
     }
 
     #[tokio::test]

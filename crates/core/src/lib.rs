@@ -128,5 +128,6 @@ pub use protocol::objection::{Objection, PostCheckRejection};
 pub use protocol::plan_labels::plan_labels;
 pub use protocol::refusals::{self, RefusedResult};
 pub use review::{
-    Review, ReviewPolicy, Writer, on_create, on_update, review, review_raw, untrusted_permissions,
+    Review, ReviewPolicy, Writer, drops_deletion_request, on_create, on_update, review, review_raw,
+    untrusted_permissions,
 };

@@ -126,9 +126,21 @@ pub fn of_stateful_set(set: &StatefulSet) -> Vec<Cause> {
     }
     // Without a rollout, the pods below the partition are updated too.
     let of = expected.max(updated);
+    // Updates do not follow the podManagementPolicy.
+    let is_parallel = spec.pod_management_policy.as_deref() == Some("Parallel");
+    let order = if all - updated > partition {
+        let most = rolling.and_then(|rolling| rolling.max_unavailable.as_ref());
+        match most.map_or(1, |most| amount(most, wanted, false)) {
+            ..=1 => ", from the highest number down, one at a time".to_owned(),
+            most => format!(", from the highest number down, up to {most} at a time"),
+        }
+    } else if all < wanted && !is_parallel {
+        ", one at a time in the order of their numbers".to_owned()
+    } else {
+        String::new()
+    };
     let what = format!(
-        "the rollout waits for its pods ({updated} of {of} pods updated, {ready} Ready, {all} in all), one at a time in the \
-         order of their numbers"
+        "the rollout waits for its pods ({updated} of {of} pods updated, {ready} Ready, {all} in all){order}"
     );
     let next = format!("kubectl -n {namespace} rollout status statefulset/{name}");
     vec![Cause::new(Case::Rollout, object, what).next(next)]

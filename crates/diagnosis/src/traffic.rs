@@ -32,12 +32,17 @@ pub struct ServiceEndpoint {
 }
 
 /// Adds the EndpointSlices that contradict the pod: a Ready pod that is not listed as ready, or not at all; a pod that is not
-/// Ready and listed as ready.
+/// Ready and listed as ready. Slices of a Service that is deleted or has the type ExternalName do not count: no proxy reads
+/// them.
 pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     let is_ready = is_ready(&snapshot.pod);
     let namespace = snapshot.pod.metadata.namespace.as_deref().unwrap_or_default();
     let mut found = endpoints(snapshot);
-    found.retain(|found| found.ready != is_ready && !found.terminating);
+    let exists = |name: &str| {
+        let mut services = snapshot.services.iter().filter(|it| it.metadata.name.as_deref() == Some(name));
+        snapshot.is_unread("Services") || services.any(|service| !is_external_name(service))
+    };
+    found.retain(|found| found.ready != is_ready && !found.terminating && exists(&found.service));
     for ServiceEndpoint { service, slice, manager, .. } in found {
         // The Service wants it so.
         if !is_ready && publishes_not_ready(snapshot, &service) {
@@ -74,14 +79,33 @@ fn unlisted(snapshot: &Snapshot) -> Vec<String> {
     let unread = snapshot.is_unread("EndpointSlices");
     let selects = |service: &&Service| {
         let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-        // The name of another host stands for the Service.
-        let is_name = service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("ExternalName"));
-        let selector = selector.filter(|selector| !selector.is_empty() && !is_name);
+        let selector = selector.filter(|selector| !selector.is_empty() && !is_external_name(service));
         selector.is_some_and(|all| all.iter().all(|(key, value)| labels.get(key) == Some(value)))
     };
+    // Kubernetes adds a pod to no slice of a Service that has other address families.
+    let pod_families: Vec<&str> =
+        addresses(snapshot).into_iter().map(|ip| if ip.contains(':') { "IPv6" } else { "IPv4" }).collect();
+    let has_family = |service: &&Service| {
+        let families = service.spec.as_ref().and_then(|spec| spec.ip_families.as_deref()).unwrap_or_default();
+        let is_unknown = families.is_empty() || pod_families.is_empty();
+        is_unknown || families.iter().any(|family| pod_families.contains(&family.as_str()))
+    };
     let listed: Vec<String> = endpoints(snapshot).into_iter().map(|found| found.service).collect();
-    let names = snapshot.services.iter().filter(selects).filter_map(|service| service.metadata.name.clone());
+    let names = snapshot.services.iter().filter(selects).filter(has_family);
+    let names = names.filter_map(|service| service.metadata.name.clone());
     names.filter(|name| !unread && !listed.contains(name)).collect()
+}
+
+/// Returns whether the Service only stands for the name of another host.
+fn is_external_name(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("ExternalName"))
+}
+
+/// Returns the addresses of the pod.
+fn addresses(snapshot: &Snapshot) -> Vec<&str> {
+    let status = snapshot.pod.status.as_ref();
+    let all = status.iter().flat_map(|status| status.pod_ips.iter().flatten()).map(|ip| ip.ip.as_str());
+    all.chain(status.and_then(|status| status.pod_ip.as_deref())).collect()
 }
 
 fn publishes_not_ready(snapshot: &Snapshot, service: &str) -> bool {
@@ -93,13 +117,7 @@ fn publishes_not_ready(snapshot: &Snapshot, service: &str) -> bool {
 #[must_use]
 pub fn endpoints(snapshot: &Snapshot) -> Vec<ServiceEndpoint> {
     let uid = snapshot.pod.metadata.uid.as_deref();
-    let status = snapshot.pod.status.as_ref();
-    let ips: Vec<&str> = status
-        .iter()
-        .flat_map(|status| status.pod_ips.iter().flatten())
-        .map(|ip| ip.ip.as_str())
-        .chain(status.and_then(|status| status.pod_ip.as_deref()))
-        .collect();
+    let ips = addresses(snapshot);
     // Pods in the network of the node share its address.
     let host = snapshot.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
     let is_of_pod = |endpoint: &slice::Endpoint| match &endpoint.target_ref {

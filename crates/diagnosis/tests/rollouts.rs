@@ -172,6 +172,30 @@ fn a_stateful_set_with_a_partition_is_complete_without_the_pods_below_it() {
 }
 
 #[test]
+fn a_stateful_set_says_in_which_order_its_pods_are_updated_and_created() {
+    let told = |spec: Value, status: Value| {
+        let mut set = stateful_set(&json!({}), 3);
+        set["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        set["status"].as_object_mut().unwrap().extend(status.as_object().unwrap().clone());
+        of_stateful_set(&serde_json::from_value(set).unwrap())[0].what.rsplit_once(')').unwrap().1.to_owned()
+    };
+    let most = |value: Value| json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": value}}});
+    let parallel = json!({"podManagementPolicy": "Parallel"});
+    let (old, missing) =
+        (json!({"updatedReplicas": 1}), json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 0}));
+    let down = ", from the highest number down, one at a time";
+    assert_eq!(told(json!({}), old.clone()), down);
+    // The policy is about the creation and deletion of pods, not about updates.
+    assert_eq!(told(parallel.clone(), old.clone()), down);
+    assert_eq!(told(most(json!(2)), old.clone()), ", from the highest number down, up to 2 at a time");
+    assert_eq!(told(most(json!("70%")), old.clone()), ", from the highest number down, up to 2 at a time");
+    assert_eq!(told(most(json!("1%")), old), down);
+    assert_eq!(told(json!({}), missing.clone()), ", one at a time in the order of their numbers");
+    assert_eq!(told(parallel, missing), "");
+    assert_eq!(told(json!({}), json!({"readyReplicas": 2})), "", "one pod is not Ready, and all exist");
+}
+
+#[test]
 fn a_stateful_set_with_on_delete_waits_for_people() {
     let strategy = json!({"type": "OnDelete"});
     assert_eq!(lines_of_stateful_set(stateful_set(&strategy, 3)), [""; 0]);

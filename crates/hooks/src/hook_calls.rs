@@ -121,8 +121,8 @@ impl HookAnswers for PodAnswers {
         self.table.lock().answer(&self.uid, question)
     }
 
-    fn is_asked(&self, hook: &str, phase: HookPhase) -> bool {
-        self.table.lock().is_asked(&self.uid, hook, phase, Instant::now())
+    fn withhold_unless_asked(&self, hook: &str, phase: HookPhase) -> bool {
+        self.table.lock().withhold_unless_asked(&self.uid, hook, phase, Instant::now())
     }
 }
 

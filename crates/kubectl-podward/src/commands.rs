@@ -51,7 +51,10 @@ impl PluginCommand {
             Self::BreakGlass(break_glass) => break_glass.run(kubectl.client().await?).await,
             Self::Busy(busy) => busy.run(kubectl.client().await?).await,
             Self::Cancel(cancel) => cancel.run(kubectl.client().await?).await,
-            Self::Check(check) => check.run(kubectl.client().await?).await,
+            Self::Check(check) => {
+                let target = check.target()?;
+                check.run(kubectl.client().await?, target).await
+            }
             Self::Complete(complete) => complete.run(line).await,
             Self::Completion(completion) => completion.run(line),
             Self::Doctor(doctor) => doctor.run(kubectl.client().await?).await,
@@ -60,9 +63,15 @@ impl PluginCommand {
             Self::Release(release) => release.run(kubectl.client().await?).await,
             Self::Runbook(runbook) => runbook.run(),
             Self::SupportBundle(bundle) => bundle.run(kubectl.client().await?).await,
-            Self::Trace(trace) => trace.run(kubectl.client().await?).await,
+            Self::Trace(trace) => {
+                let target = trace.target()?;
+                trace.run(kubectl.client().await?, target).await
+            }
             Self::Wait(wait) => wait.run(kubectl.client().await?).await,
-            Self::Why(why) => why.run(kubectl.client().await?).await,
+            Self::Why(why) => {
+                let target = why.target()?;
+                why.run(kubectl.client().await?, target).await
+            }
         }
     }
 }

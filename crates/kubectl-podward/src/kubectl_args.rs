@@ -9,6 +9,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use podward_runtime::client;
 
+use crate::connection::quoted;
+
 /// The cluster and the user of the requests.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct KubectlArgs {
@@ -43,6 +45,15 @@ impl KubectlArgs {
         }
     }
 
+    /// Returns the options that were given, each after a space and quoted for a shell.
+    pub(crate) fn options(&self) -> String {
+        let file = self.kubeconfig.as_ref().map(|file| file.display().to_string());
+        let given = [("kubeconfig", &file), ("context", &self.context), ("as", &self.user)];
+        let given = given.into_iter().filter_map(|(name, value)| Some((name, value.as_ref()?)));
+        let groups = self.groups.iter().map(|group| ("as-group", group));
+        given.chain(groups).map(|(name, value)| format!(" --{name}={}", quoted(value))).collect()
+    }
+
     /// Returns a client for the cluster.
     ///
     /// # Errors
@@ -69,5 +80,19 @@ impl KubectlArgs {
             config.auth_info.impersonate_groups = (!self.groups.is_empty()).then(|| self.groups.clone());
         }
         Ok(client::with_config(client::prepared(config, "kubectl", env!("CARGO_PKG_VERSION"))?)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_those_that_were_given() {
+        let flags = [("context", "prod"), ("user", "jane doe"), ("groups", "ops")];
+        let flags = flags.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let options = KubectlArgs::of_flags(&flags.into()).options();
+        assert_eq!(options, " --context=prod --as='jane doe' --as-group=ops");
+        assert_eq!(KubectlArgs::default().options(), "");
     }
 }

@@ -9,6 +9,8 @@ mod api_server;
 mod args;
 mod clock;
 mod commands;
+mod connection;
+mod duration;
 mod gather;
 mod kubectl_args;
 mod lifecycle_message;
@@ -27,6 +29,7 @@ use anyhow::{Context, Error};
 use podward_core::webhook_path::without_webhook_secrets;
 
 pub use crate::args::PluginArgs;
+use crate::connection::with_connection;
 
 /// Runs the command of `args` and returns its exit code. If the command cannot be run, prints the error, which says what
 /// was being done, and to which object. A command that reports a problem returns a failure without an error.
@@ -35,14 +38,23 @@ pub fn run(args: PluginArgs) -> ExitCode {
     let outcome = runtime.context("start a runtime").and_then(|runtime| runtime.block_on(args.run()));
     outcome.unwrap_or_else(|error| {
         let _ = writeln!(stderr(), "{}", shown(&error));
-        ExitCode::FAILURE
+        exit_code(&error)
     })
+}
+
+/// Returns the exit code of an error: 2 if the command line is wrong, as clap has it.
+fn exit_code(error: &Error) -> ExitCode {
+    ExitCode::from(if error.is::<clap::Error>() { 2 } else { 1 })
 }
 
 /// Returns the text of an error, without the secrets of webhook paths, which the API server writes into its error about
 /// a webhook that it cannot call.
 fn shown(error: &Error) -> String {
-    without_webhook_secrets(&format!("Error: {error:?}")).into_owned()
+    let text = match error.downcast_ref::<clap::Error>() {
+        Some(usage) => usage.to_string().trim_end().to_owned(),
+        None => with_connection(&format!("Error: {error:?}")),
+    };
+    without_webhook_secrets(&text).into_owned()
 }
 
 #[cfg(test)]
@@ -50,6 +62,17 @@ mod tests {
     use anyhow::anyhow;
 
     use super::*;
+
+    #[test]
+    fn a_wrong_command_line_has_an_exit_code_of_its_own() {
+        let code = |code: u8| format!("{:?}", ExitCode::from(code));
+        let error = anyhow::Error::from(object_target::usage("name one object"));
+        assert_eq!(
+            (shown(&error), format!("{:?}", exit_code(&error))),
+            ("error: name one object".to_owned(), code(2))
+        );
+        assert_eq!(format!("{:?}", exit_code(&anyhow!("read pod web"))), code(1));
+    }
 
     #[test]
     fn errors_are_shown_with_their_causes_and_without_secrets() {

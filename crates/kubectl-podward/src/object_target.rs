@@ -1,6 +1,9 @@
 //! The object that a command is about.
 
+use std::fmt::Display;
+
 use anyhow::{Result, bail};
+use clap::error::ErrorKind;
 
 use crate::workload_kind::WorkloadKind;
 
@@ -23,6 +26,33 @@ impl ObjectTarget {
             _ => ObjectTarget::Workload(WorkloadKind::parse(kind)?, name),
         })
     }
+}
+
+/// Parses the words of a command line that name an object: `NAME`, `KIND/NAME`, or `KIND NAME`.
+///
+/// # Errors
+/// When the kind is not known. It is an error of the command line.
+pub(crate) fn object_target(object: &str, name: Option<&str>) -> Result<ObjectTarget, clap::Error> {
+    ObjectTarget::parse(&with_kind(object, name)?).map_err(usage)
+}
+
+/// Returns `KIND/NAME` for `KIND NAME`, and a single word as it is.
+///
+/// # Errors
+/// When there are two names. It is an error of the command line.
+pub(crate) fn with_kind(object: &str, name: Option<&str>) -> Result<String, clap::Error> {
+    match name {
+        None => Ok(object.to_owned()),
+        Some(name) if object.contains('/') || name.contains('/') => {
+            Err(usage(format!("{object} and {name} are two objects: name one")))
+        }
+        Some(name) => Ok(format!("{object}/{name}")),
+    }
+}
+
+/// Returns the error of a command line that clap has accepted.
+pub(crate) fn usage(message: impl Display) -> clap::Error {
+    clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n"))
 }
 
 /// Parses the name of a pod: `NAME`, or `pod/NAME` as kubectl prints it.
@@ -49,6 +79,20 @@ mod tests {
             assert_eq!(parse(text), ObjectTarget::Workload(WorkloadKind::Deployment, "web".to_owned()));
         }
         assert!(ObjectTarget::parse("svc/web").is_err());
+    }
+
+    #[test]
+    fn kind_and_name_can_be_two_words() {
+        let deployment = ObjectTarget::Workload(WorkloadKind::Deployment, "web".to_owned());
+        assert_eq!(object_target("deploy", Some("web")).unwrap(), deployment);
+        assert_eq!(object_target("pod", Some("web-0")).unwrap(), ObjectTarget::Pod("web-0".to_owned()));
+        assert_eq!(object_target("deploy", None).unwrap(), ObjectTarget::Pod("deploy".to_owned()));
+        for (object, name) in
+            [("web-0", "web-1"), ("pod/web-0", "web-1"), ("svc", "web"), ("pod", "pod/web-0")]
+        {
+            let error = object_target(object, Some(name)).unwrap_err();
+            assert_eq!(error.exit_code(), 2, "{object} {name}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde::Serialize;
 
+use crate::connection::with_connection;
 use crate::terminal::{LineStyle, print};
 
 /// The format of a result.
@@ -37,7 +38,7 @@ impl Output {
 
     fn written<R: Serialize>(self, result: &R, text: impl FnOnce() -> String) -> Result<String> {
         match self {
-            Self::Text => Ok(text()),
+            Self::Text => Ok(with_connection(&text())),
             Self::Json => {
                 Ok(serde_json::to_string_pretty(result).context("write the result as JSON")? + "\n")
             }

@@ -7,6 +7,8 @@ use anstyle::{AnsiColor, Style};
 use podward_core::webhook_path::without_webhook_secrets;
 use podward_diagnosis::safe_text;
 
+use crate::connection::with_connection;
+
 /// Clears a terminal, and moves to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
@@ -30,12 +32,12 @@ pub(crate) fn print(text: &str, style: LineStyle) -> Result<()> {
 
 /// Prints a line of the result. Nothing is printed if the output is closed: the exit code says the same.
 pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{}", safe_line(line));
+    let _ = writeln!(std::io::stdout(), "{}", safe_line(&with_connection(line)));
 }
 
 /// Writes a line of progress to the standard error, unless that is closed. It may be an error of the API server.
 pub(crate) fn tell(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", safe_line(&without_webhook_secrets(line)));
+    let _ = writeln!(std::io::stderr(), "{}", safe_line(&with_connection(&without_webhook_secrets(line))));
 }
 
 /// Replaces what the terminal shows with `text`, in the styles of [`print`].

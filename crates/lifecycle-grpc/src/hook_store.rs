@@ -2,7 +2,7 @@
 
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, ResourceExt};
 use podward_api::LifecycleHook;
 use podward_runtime::retry::{CONFLICT, Retryable};
@@ -43,6 +43,16 @@ fn check_size(write: &HookWrite, wanted: &LifecycleHook) -> Result<(), Status> {
         "the hook is not valid: its spec has {} bytes as JSON; the maximum for a hook of one namespace is \
          {MAX_SPEC_OF_NAMESPACE}; use shorter selectors, or fewer certificates",
         spec.len()
+    )))
+}
+
+/// Checks that `namespace` may have `count` hooks of its own.
+fn check_count(namespace: &str, count: usize) -> Result<(), Status> {
+    if count <= MAX_HOOKS_OF_NAMESPACE {
+        return Ok(());
+    }
+    Err(Status::resource_exhausted(format!(
+        "namespace {namespace} already has {MAX_HOOKS_OF_NAMESPACE} hooks of its own, the maximum; deregister one"
     )))
 }
 
@@ -92,28 +102,32 @@ impl HookStore {
         let written = match rights.decide(self.read(&name).await?, wanted)? {
             HookWrite::None(stored) => return Ok(*stored),
             HookWrite::Change(stored) => self.change(&stored, wanted, user).await?,
-            HookWrite::Create => {
-                self.check_count(wanted.spec.namespace.as_ref()).await?;
-                let params = PostParams::default();
-                api_request(|| format!("store hook {name:?}"), self.hooks.create(&params, wanted)).await?
-            }
+            HookWrite::Create => self.create(wanted).await?,
         };
         tracing::info!(hook = name, user, "registered a hook");
         Ok(written)
     }
 
-    /// Checks that another hook of `namespace` can be stored.
-    async fn check_count(&self, namespace: Option<&String>) -> Result<(), Status> {
-        let Some(namespace) = namespace else { return Ok(()) };
+    /// Creates a hook. It is deleted again if others that were created meanwhile leave no room for it in its namespace.
+    async fn create(&self, wanted: &LifecycleHook) -> Result<LifecycleHook, Status> {
+        let (name, params) = (wanted.name_any(), PostParams::default());
+        let create = || api_request(|| format!("store hook {name:?}"), self.hooks.create(&params, wanted));
+        let Some(namespace) = &wanted.spec.namespace else { return create().await };
+        check_count(namespace, self.count(namespace).await? + 1)?;
+        let created = create().await?;
+        if let Err(full) = check_count(namespace, self.count(namespace).await?) {
+            let preconditions = Preconditions { uid: created.uid(), resource_version: None };
+            self.delete(&name, &DeleteParams::default().preconditions(preconditions)).await?;
+            return Err(full);
+        }
+        Ok(created)
+    }
+
+    /// Returns the number of hooks that are limited to `namespace`.
+    async fn count(&self, namespace: &str) -> Result<usize, Status> {
         let (all, prefix) = (ListParams::default(), format!("{namespace}."));
         let hooks = api_request(|| "count hooks".to_owned(), self.hooks.list_metadata(&all)).await?.items;
-        let count = hooks.iter().filter(|hook| hook.name_any().starts_with(&prefix)).count();
-        if count < MAX_HOOKS_OF_NAMESPACE {
-            return Ok(());
-        }
-        Err(Status::resource_exhausted(format!(
-            "namespace {namespace} already has {count} hooks of its own, the maximum; deregister one"
-        )))
+        Ok(hooks.iter().filter(|hook| hook.name_any().starts_with(&prefix)).count())
     }
 
     async fn read(&self, name: &str) -> Result<Option<LifecycleHook>, Status> {
@@ -158,8 +172,11 @@ impl HookStore {
 
     /// Deletes the hook `name`. Returns true if it existed.
     pub(super) async fn remove(&self, name: &str) -> Result<bool, Status> {
-        let params = DeleteParams::default();
-        match api_request(|| format!("delete hook {name:?}"), self.hooks.delete(name, &params)).await {
+        self.delete(name, &DeleteParams::default()).await
+    }
+
+    async fn delete(&self, name: &str, params: &DeleteParams) -> Result<bool, Status> {
+        match api_request(|| format!("delete hook {name:?}"), self.hooks.delete(name, params)).await {
             Ok(_) => Ok(true),
             Err(status) if status.code() == Code::NotFound => Ok(false),
             Err(status) => Err(status),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use podward_core::deletion::{names_requester, with_label_author};
 use podward_core::history::with_history;
 use podward_core::hooks::Hook;
-use podward_core::{Pod, ReviewPolicy, Writer, on_create, on_update, review_raw};
+use podward_core::{Pod, ReviewPolicy, Writer, drops_deletion_request, on_create, on_update, review_raw};
 use podward_kube_util::now;
 use podward_runtime::admission::{
     AdmissionDecision, AdmissionOperation, AdmissionRequest, AdmissionResponse, TracedPod, Webhook,
@@ -75,6 +75,13 @@ impl MutatingWebhook {
             _ if self.policy.trusts(&writer) && names_requester(old, new) => on_update(old, new, now),
             _ => with_label_author(on_update(old, new, now), old, new, false, &writer),
         };
+        if old.is_some_and(|old| drops_deletion_request(old, new)) {
+            warnings.push(
+                "the pod was to be deleted before it opted in; the deletion request is removed, because nobody has checked \
+                 who made it: delete the pod again if it is to go"
+                    .to_owned(),
+            );
+        }
         let patch = with_history(patch, old, new, writer.username, now);
         AdmissionResponse::allow_with(patch).warn(warnings)
     }

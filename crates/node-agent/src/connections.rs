@@ -120,7 +120,8 @@ impl PodConnections {
             let port = socket.local.port();
             let may_have_listened =
                 ports.contains(&port) || served.contains(&port) || !sockets.outbound_ports.contains(&port);
-            may_have_listened && !remote.is_loopback() && remote != local
+            // The kernel redirects outbound connections to the proxy of a sidecar at a loopback address.
+            may_have_listened && !local.is_loopback() && !remote.is_loopback() && remote != local
         };
         // The pod has closed a connection before its last bytes are acknowledged.
         let is_open = |socket: &&TcpSocket| match socket.state {
@@ -201,6 +202,10 @@ mod tests {
             socket("127.0.0.1:8080", "127.0.0.1:40000", Open, Some(1)),
             socket("[::ffff:127.0.0.1]:8080", "[::ffff:127.0.0.1]:40000", Open, Some(1)),
             socket("10.244.0.7:8080", "10.244.0.7:40000", Open, Some(1)),
+            // Outbound connections that the kernel redirects to the proxy of a sidecar.
+            socket("127.0.0.1:15001", "10.244.0.7:41000", Open, Some(1)),
+            socket("[::ffff:127.0.0.1]:15001", "[::ffff:10.244.0.7]:41000", Open, Some(1)),
+            socket("[::1]:15001", "[fd00::7]:41000", Open, Some(1)),
         ];
         for socket in of_itself {
             assert_eq!(connections(&[listening, socket]), (0, None), "{socket:?}");

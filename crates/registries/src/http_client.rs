@@ -118,9 +118,9 @@ impl HttpClient {
     /// Waits for the right to read much by several calls.
     ///
     /// # Errors
-    /// Fails as [`LargeReads::begin_until`].
+    /// Fails as [`LargeReads::begin`].
     pub(crate) async fn begin_large(&self) -> Result<LargeRead, String> {
-        self.large.begin_until(Instant::now() + self.timeout).await
+        self.large.begin().await
     }
 
     /// Writes what an error hides into the log.
@@ -138,11 +138,7 @@ impl HttpClient {
         let address = origin(request.uri());
         let agent = concat!("podward/", env!("CARGO_PKG_VERSION"));
         request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(agent));
-        let response = tokio::time::timeout(timeout, self.response(request, keeping)).await;
-        let response = response.unwrap_or_else(|_| {
-            let reason = format!("no response within {} s", timeout.as_secs_f64());
-            Err(Failure { kind: RegistryErrorKind::Unknown, reason, detail: None })
-        });
+        let response = self.response(request, timeout, keeping).await;
         response.map_err(|Failure { kind, reason, detail }| {
             let error = RegistryError { doing: doing.to_owned(), address, reason, kind };
             if let Some(detail) = detail {
@@ -155,15 +151,23 @@ impl HttpClient {
     async fn response(
         &self,
         request: Request<Full<Bytes>>,
+        timeout: Duration,
         keeping: Keeping,
     ) -> Result<HttpResponse, Failure> {
         let is_read = request.method() == Method::GET;
+        let deadline = Instant::now() + timeout;
+        let late = || Failure {
+            kind: RegistryErrorKind::Unknown,
+            reason: format!("no response within {} s", timeout.as_secs_f64()),
+            detail: None,
+        };
         let unknown = |reason: &str, detail: String| Failure {
             kind: RegistryErrorKind::Unknown,
             reason: format!("{reason}; the log of the bridge has the details"),
             detail: Some(detail),
         };
-        let response = self.client.request(request).await.map_err(|error| match error.is_connect() {
+        let response = tokio::time::timeout_at(deadline, self.client.request(request)).await;
+        let response = response.map_err(|_| late())?.map_err(|error| match error.is_connect() {
             true => Failure {
                 kind: RegistryErrorKind::Unavailable,
                 reason: connect_problem(&error),
@@ -174,11 +178,18 @@ impl HttpClient {
         let (head, body) = response.into_parts();
         let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
         let is_kept = keeping.is_kept || !head.status.is_success();
-        let content = body::read(body, (&self.large, keeping.place), is_packed && is_kept, is_kept).await;
+        let place = (&self.large, keeping.place);
+        let content = body::read(body, place, is_packed && is_kept, is_kept, deadline).await;
         let content = content.map_err(|error| match error {
             BodyError::Exceeded(exceeded) => Failure {
                 kind: if is_read { RegistryErrorKind::Invalid } else { RegistryErrorKind::Unknown },
                 reason: exceeded.to_string(),
+                detail: None,
+            },
+            BodyError::Late => late(),
+            BodyError::Busy(reason) => Failure {
+                kind: if is_read { RegistryErrorKind::Unavailable } else { RegistryErrorKind::Unknown },
+                reason,
                 detail: None,
             },
             BodyError::Slow => Failure {

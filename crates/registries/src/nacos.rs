@@ -122,9 +122,18 @@ impl Nacos {
         for cluster in clusters {
             let mut parameters = api.name(api.stored(), service);
             parameters.extend(api.page(&cluster));
+            let stored = lists.list((server, api), api.stored(), parameters, doing).await?;
+            let is_of_list = |seen: &StoredInstance| !api.lists_clusters() || self::cluster(seen) == cluster;
+            if stored.is_none() && visible.iter().any(is_of_list) {
+                let reason = format!(
+                    "there is no list of all instances ({}), but the list that clients read has some; a proxy has to \
+                     pass this path on",
+                    api.stored()
+                );
+                return Err(server.error(RegistryErrorKind::Unavailable, doing, reason));
+            }
             // Nacos has no service, or no cluster, without instances.
-            let stored =
-                lists.list((server, api), api.stored(), parameters, doing).await?.unwrap_or_default();
+            let stored = stored.unwrap_or_default();
             metadata += stored.iter().map(|stored| stored.metadata.0.len()).sum::<usize>();
             found.extend(stored);
             let exceeded = match (found.len() > MAX_INSTANCES, metadata > MAX_METADATA) {
@@ -134,14 +143,24 @@ impl Nacos {
             };
             return Err(exceeded.error(doing, &server.url));
         }
-        let visible: HashSet<_> = visible.iter().filter(|instance| instance.healthy).map(key).collect();
-        let is_visible = |stored: &StoredInstance| stored.enabled && visible.contains(&key(stored));
+        let seen: HashSet<_> = visible.iter().filter(|instance| instance.healthy).map(key).collect();
+        let is_visible = |stored: &StoredInstance| stored.enabled && seen.contains(&key(stored));
         let found = found.into_iter().map(|stored| Found {
             is_visible: is_visible(&stored),
             is_disabled: !stored.enabled,
             stored,
         });
-        Ok(found.collect())
+        let mut found: Vec<Found> = found.collect();
+        // Clients may be shown an instance that is not stored any more.
+        let stored: HashSet<_> = found.iter().map(|found| key(&found.stored)).collect();
+        let only_visible = visible.into_iter().filter(|seen| !stored.contains(&key(seen)));
+        let only_visible: Vec<StoredInstance> = only_visible.collect();
+        found.extend(only_visible.into_iter().map(|stored| Found {
+            is_visible: stored.enabled && stored.healthy,
+            is_disabled: !stored.enabled,
+            stored,
+        }));
+        Ok(found)
     }
 
     /// Reads a service at the first server that is reachable, and returns the server too: it tells the others.

@@ -190,7 +190,7 @@ impl ZooKeeper {
             base => base.to_owned(),
         };
         let events = calls.server.session().await.map_err(|cause| calls.server.error(doing, cause))?.events();
-        let answer = calls.server.call(Request::Watch { path }, MAX_SMALL, calls.deadline, doing).await?;
+        let answer = calls.call(Request::Watch { path }, MAX_SMALL).await?;
         if codes::is_unimplemented(answer.code) {
             return Ok(None);
         }

@@ -25,6 +25,8 @@ pub(crate) use outside_pods::OwnerToList;
 pub(crate) use owner_replicas::OwnerReplicas;
 pub(crate) use read_barrier::ReadBarrier;
 pub(crate) use rule_lookup::rules_are_known;
+#[cfg(test)]
+pub(crate) use rule_lookup::until_cached;
 pub(crate) use rule_watch::{follow_owners, follow_rules};
 pub(crate) use rule_webhooks::RuleWebhooks;
 pub(crate) use terminating_rules::TerminatingRules;

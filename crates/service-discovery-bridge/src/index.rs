@@ -135,6 +135,13 @@ impl Index {
         self.state.lock().namespaces.get(namespace)?.pods.get(uid).cloned()
     }
 
+    /// Returns the pods of all namespaces that have one of some addresses.
+    pub(crate) fn pods_at(&self, ips: &HashSet<String>) -> Vec<Arc<BoundPod>> {
+        let state = self.state.lock();
+        let pods = state.namespaces.values().flat_map(|namespace| namespace.pods.values());
+        pods.filter(|pod| ips.contains(&pod.ip)).cloned().collect()
+    }
+
     /// Returns where the changes of the pods of a namespace are noted from now on. At first all pods have changed.
     pub(crate) fn subscribe_to_pods(&self, namespace: &str) -> Arc<PodChanges> {
         let changes = Arc::new(PodChanges::default());

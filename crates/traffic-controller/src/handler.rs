@@ -1,6 +1,7 @@
 //! The gRPC service that answers questions.
 
 mod answer;
+mod check;
 mod held_call;
 mod question;
 
@@ -23,7 +24,7 @@ use crate::canary::Canary;
 use crate::clock::{after, between};
 use crate::drain_tracker::DrainTracker;
 use crate::in_flight::{InFlightClient, PORT_LABEL};
-use crate::index::{ApiServers, EndpointOwner, PodEndpoints};
+use crate::index::{ApiServers, PodEndpoints};
 use crate::metrics::TrafficMetrics;
 use crate::node_agent::NodeAgents;
 use crate::proxy::WATCH_LAG;
@@ -31,8 +32,7 @@ use crate::proxy_scraper::ProxyScraper;
 use crate::receipt::Receipt;
 use crate::shared_index::SharedIndex;
 use crate::verdict::{
-    self, InFlightCount, NodeProxies, PrepareProgress, RemainingEndpoints, TrafficVerdict, WaitTimes,
-    connections_count_from,
+    self, InFlightCount, NodeProxies, PrepareProgress, TrafficVerdict, WaitTimes, connections_count_from,
 };
 
 use held_call::HeldCall;
@@ -204,9 +204,7 @@ impl TrafficHandler {
             }
             HookPhase::Release => verdict::release(&endpoints, question.opted_out),
             HookPhase::PreCheck | HookPhase::PostCheck => {
-                let services = self.remaining_endpoints(question, &endpoints, now);
-                let start = self.drain_tracker.check_start(&question.id, question.asked_at, now);
-                verdict::pre_check(&services, wait_times, start, now)
+                check::check(&self.shared.index, &self.drain_tracker, question, wait_times, now)
             }
         };
         (verdict, PrepareProgress::default())
@@ -231,33 +229,9 @@ impl TrafficHandler {
         })
     }
 
-    /// Returns the other endpoints of each Service that shows the pod as ready.
-    fn remaining_endpoints(
-        &self,
-        question: &TrafficQuestion,
-        endpoints: &PodEndpoints,
-        now: UnixNanos,
-    ) -> Vec<RemainingEndpoints> {
-        let is_draining = |owner: &EndpointOwner, is_ready| match owner {
-            EndpointOwner::Pod(_, uid) => self.drain_tracker.is_draining(uid, is_ready, now),
-            EndpointOwner::Address(..) => false,
-        };
-        let index = self.shared.index.lock();
-        let ready = endpoints.services.iter().filter(|service| service.exists && service.ready.is_some());
-        ready
-            .map(|service| RemainingEndpoints {
-                service: service.key.clone(),
-                others: index.other_endpoints(&service.key, &question.pod, is_draining),
-            })
-            .collect()
-    }
-
     fn record_done(&self, question: &TrafficQuestion, progress: &PrepareProgress, now: UnixNanos) {
         match question.phase {
-            HookPhase::PreCheck => {
-                self.drain_tracker.mark_checked(&question.pod.uid, now);
-                self.drain_tracker.remove_question(&question.id);
-            }
+            HookPhase::PreCheck => self.drain_tracker.remove_question(&question.id),
             HookPhase::Prepare => {
                 self.drain_tracker.mark_drained(&question.pod.uid, now);
                 self.drain_tracker.remove_question(&question.id);

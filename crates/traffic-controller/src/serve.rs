@@ -121,7 +121,9 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
     watch!(RouteObject<HttpRoute>, weaker("HTTPRoutes"));
     watch!(RouteObject<GrpcRoute>, weaker("GRPCRoutes"));
     watch!(RouteObject<TargetGroupBinding>, weaker("TargetGroupBindings"));
-    tokio::spawn(watches::sweep(shared.clone(), metrics.clone(), stop_watches.clone()));
+    let wait_times = args.waits.wait_times();
+    let retention = wait_times.retention();
+    tokio::spawn(watches::sweep(shared.clone(), retention, metrics.clone(), stop_watches.clone()));
 
     let node_agents = args.node_agent.node_agent_url.clone().map(|url| {
         let authorities = tls.certificate.authorities(args.node_agent.node_agent_ca.as_deref(), &secret);
@@ -156,7 +158,7 @@ async fn serve(args: Args, stop: CancellationToken) -> anyhow::Result<()> {
         in_flight_client: InFlightClient::new(),
         node_agents,
         drain_tracker: DrainTracker::default(),
-        wait_times: args.waits.wait_times(),
+        wait_times,
         authenticator: Arc::clone(&authenticator),
         // Only the lifecycle-controller may call.
         allowed_user: peers.controller_user,

@@ -296,12 +296,17 @@ fn apply<K: IndexedObject>(
     }
 }
 
-/// Removes outdated entries from the index periodically and updates the metrics of its size, until `stop`.
-pub(crate) async fn sweep(shared: Arc<SharedIndex>, metrics: Arc<TrafficMetrics>, stop: CancellationToken) {
+/// Removes what is older than `retention` from the index periodically and updates the metrics of its size, until `stop`.
+pub(crate) async fn sweep(
+    shared: Arc<SharedIndex>,
+    retention: Duration,
+    metrics: Arc<TrafficMetrics>,
+    stop: CancellationToken,
+) {
     while stop.run_until_cancelled(tokio::time::sleep(SWEEP_INTERVAL)).await.is_some() {
         let sizes = {
             let mut index = shared.index.lock();
-            index.sweep(shared.clock.now());
+            index.sweep(shared.clock.now(), retention);
             index.sizes()
         };
         metrics.set_sizes(sizes);

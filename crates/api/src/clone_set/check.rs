@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use podward_core::cloneset::keys::SPECIFIED_DELETE;
 use podward_core::hooks::Selector;
 
 use super::CloneSet;
@@ -14,7 +16,8 @@ use crate::text::excerpt;
 const RESTART_POLICY: &str = "Always";
 
 impl CloneSet {
-    /// Checks what the schema cannot express: selectors, and the templates of pods and claims.
+    /// Checks what schemas cannot express, such as the templates of pods and claims, and what only the schema of
+    /// Podward's own definition contains.
     ///
     /// # Errors
     /// Returns the first error.
@@ -22,14 +25,13 @@ impl CloneSet {
         self.check_template(&self.check_selector()?)?;
         self.check_claims()?;
         self.check_weights()?;
+        self.check_options()?;
         self.hook_options().map(drop)
     }
 
     fn check_selector(&self) -> Result<Selector, InvalidField> {
         let selector = &self.spec.selector;
-        let is_empty = selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
-            && selector.match_expressions.as_ref().is_none_or(Vec::is_empty);
-        if is_empty {
+        if is_empty(selector) {
             return invalid("spec.selector", "must not be empty: it would select every pod of the namespace");
         }
         compile(selector).or_else(|error| invalid("spec.selector", error.to_string()))
@@ -40,6 +42,12 @@ impl CloneSet {
         let labels = template.metadata.and_then(|metadata| metadata.labels).unwrap_or_default();
         if !selector.matches(&labels) {
             let problem = "do not match spec.selector; add the labels that it selects";
+            return invalid("spec.template.metadata.labels", problem);
+        }
+        if labels.contains_key(SPECIFIED_DELETE) {
+            let problem = format!(
+                "must not have {SPECIFIED_DELETE}: each pod would be deleted as soon as it is created"
+            );
             return invalid("spec.template.metadata.labels", problem);
         }
         match &template.spec {
@@ -70,10 +78,18 @@ impl CloneSet {
         for (index, term) in strategy.flat_map(|strategy| &strategy.weight_priority).enumerate() {
             let field =
                 || format!("spec.updateStrategy.priorityStrategy.weightPriority[{index}].matchSelector");
+            if is_empty(&term.match_selector) {
+                return invalid(field(), "must not be empty; set matchLabels or matchExpressions");
+            }
             compile(&term.match_selector).or_else(|error| invalid(field(), error.to_string()))?;
         }
         Ok(())
     }
+}
+
+fn is_empty(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
 }
 
 fn check_pod(pod: &PodSpec) -> Result<(), InvalidField> {

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-use super::json::{is_default, null_as_default};
+use super::json::{amount, is_default, null_as_default};
 use super::schema::number_or_percentage;
 
 /// How pods are created and deleted.
@@ -18,7 +18,7 @@ pub struct ScaleStrategy {
     pub pods_to_delete: Vec<String>,
     /// The largest number of pods that are not available while pods are added: a number, or a percentage of `replicas`.
     /// When not set, there is no limit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "amount", skip_serializing_if = "Option::is_none")]
     #[schemars(transform = number_or_percentage)]
     #[x_kube(
         validation = Rule::new("type(self) != string || self.matches('^[0-9]{1,9}%$')")

@@ -5,7 +5,7 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::json::{is_default, null_as_default};
+use super::json::{amount, amount_or_zero, is_default, null_as_default};
 use super::priority::{PriorityStrategy, ScatterTerm};
 use super::schema::number_or_percentage;
 
@@ -26,7 +26,7 @@ pub struct UpdateStrategy {
     pub type_: UpdateType,
     /// The number of pods that keep an old revision: a number, or a percentage of `replicas`, rounded up. Below 100%,
     /// at least one pod is updated.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "amount_or_zero")]
     #[schemars(transform = number_or_percentage)]
     #[x_kube(
         validation = Rule::new("type(self) != string || self.matches('^(100|[0-9]{1,2})%$')")
@@ -44,7 +44,7 @@ pub struct UpdateStrategy {
     pub max_unavailable: IntOrString,
     /// The largest number of pods above `replicas` during an update or a deletion: a number, or a percentage of
     /// `replicas`, rounded up.
-    #[serde(default, deserialize_with = "null_as_default")]
+    #[serde(default, deserialize_with = "amount_or_zero")]
     #[schemars(transform = number_or_percentage)]
     #[x_kube(
         validation = Rule::new("type(self) != string || self.matches('^[0-9]{1,9}%$')")
@@ -91,6 +91,10 @@ pub enum UpdateType {
     InPlaceIfPossible,
     InPlaceOnly,
     OnDelete,
+    /// Another text, which the definition of OpenKruise accepts. `CloneSet::check` reports it.
+    #[serde(other)]
+    #[schemars(skip)]
+    Unknown,
 }
 
 /// How containers are replaced in a pod.
@@ -108,5 +112,5 @@ fn max_unavailable() -> IntOrString {
 }
 
 fn null_as_max_unavailable<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IntOrString, D::Error> {
-    Ok(Option::deserialize(deserializer)?.unwrap_or_else(max_unavailable))
+    Ok(amount(deserializer)?.unwrap_or_else(max_unavailable))
 }

@@ -227,7 +227,7 @@ async fn create_with(
             let created = context.client.request::<PersistentVolumeClaim>(request);
             match call("create PersistentVolumeClaim", &name, created).await {
                 Ok(created) => context.claims.store(created),
-                Err(error) if error.code() == Some(409) => {}
+                Err(error) if error.is_name_taken() => {}
                 Err(error) => return Err(error),
             }
         }

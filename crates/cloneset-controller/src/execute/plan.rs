@@ -109,6 +109,11 @@ impl PlanWork<'_> {
             if let Ok(Outcome::Deleted | Outcome::Held) = outcome {
                 self.context.remember(&self.owner.uid, |memory| memory.own_deletions.add(pod));
             }
+            self.context.remember(&self.owner.uid, |memory| match outcome {
+                Ok(Outcome::Held) => memory.held.add(pod, Timestamp::now()),
+                Ok(Outcome::Written) if step.withdraw => memory.held.remove(pod),
+                _ => {}
+            });
             reports.step(&step, &outcome);
             Some((step, outcome))
         };

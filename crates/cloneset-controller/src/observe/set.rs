@@ -20,7 +20,8 @@ pub(crate) fn spec_of(set: &CloneSet, options: &HookOptions) -> SetSpec {
             UpdateType::ReCreate => UpdateKind::Recreate,
             UpdateType::InPlaceIfPossible => UpdateKind::InPlaceIfPossible,
             UpdateType::InPlaceOnly => UpdateKind::InPlaceOnly,
-            UpdateType::OnDelete => UpdateKind::OnDelete,
+            // `check` rejects another one.
+            UpdateType::OnDelete | UpdateType::Unknown => UpdateKind::OnDelete,
         },
         paused: update.paused,
         partition: amount(&update.partition),
@@ -62,7 +63,7 @@ fn hook(hook: &CloneSetHook, option: HookOption) -> Hook {
     }
 }
 
-/// Returns a number of pods. The schema allows no other texts than percentages.
+/// Returns a number of pods. `check` allows no other texts than percentages.
 fn amount(amount: &IntOrString) -> Amount {
     match amount {
         IntOrString::Int(count) => Amount::Count(unsigned(*count)),

@@ -12,6 +12,7 @@ use super::*;
 use crate::test_api::{ApiServer, set};
 
 mod conflicts;
+mod requests;
 mod webhook_secret;
 
 const SET: &str = "set-uid";

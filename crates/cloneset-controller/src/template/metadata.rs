@@ -6,8 +6,8 @@ use podward_core::cloneset::keys;
 use serde_json::Value;
 
 /// What the controller writes on pods itself: it does not come from a template.
-const OWN_LABELS: [&str; 4] =
-    [keys::STATE_LABEL, keys::REVISION_HASH, keys::TEMPLATE_HASH, keys::INSTANCE_ID];
+const OWN_LABELS: [&str; 5] =
+    [keys::STATE_LABEL, keys::REVISION_HASH, keys::TEMPLATE_HASH, keys::INSTANCE_ID, keys::SPECIFIED_DELETE];
 const OWN_ANNOTATIONS: [&str; 7] = [
     keys::STATE_TIME,
     keys::UPDATE_STATE,
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn the_controller_writes_some_keys_itself() {
         let template = json!({"metadata": {
-            "labels": {"app": "web", keys::INSTANCE_ID: "xxxxx"},
+            "labels": {"app": "web", keys::INSTANCE_ID: "xxxxx", keys::SPECIFIED_DELETE: "true"},
             "annotations": {"note": "", keys::UPDATE_STATE: "{}"},
             "finalizers": ["example.com/a"], "ownerReferences": [],
         }});

@@ -54,6 +54,11 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Returns the number of available pods that may become unavailable.
+    pub(super) fn budget(&self) -> i64 {
+        self.budget
+    }
+
     /// Returns whether a pod may become unavailable, and counts it.
     pub(super) fn take(&mut self, pod: &SetPod) -> bool {
         if !pod.is_available() {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use super::put_back::PutBack;
 use super::state::State;
+use super::step::OperationStep;
 
 /// The revision of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,6 +117,8 @@ pub struct SetPod {
     pub specified_delete: bool,
     /// True if somebody has requested its deletion from Podward, which takes it out of service now.
     pub deletion_requested: bool,
+    /// True if the set itself has requested that, and the request can still be withdrawn.
+    pub requested_by_set: bool,
     /// True if the application must not be interrupted.
     pub busy: bool,
     /// The operation for an in-place update.
@@ -166,6 +169,18 @@ impl SetPod {
     pub(super) fn asked_again(&self) -> Option<&PutBack> {
         let state = if self.is_preparing_delete() { self.previous } else { self.state };
         self.rearmed.as_ref().filter(|_| state == Some(State::PreparingUpdate))
+    }
+
+    /// Returns true if no operation is needed to change it, or the operation has its permission.
+    pub(super) fn may_change(&self) -> bool {
+        matches!(self.operation, Operation::NotNeeded | Operation::Granted)
+    }
+
+    /// Returns the step that begins the operation that is needed to change it, if it was not begun. One that is finished may
+    /// never end, because the pod does not get Ready: it is begun again.
+    pub(super) fn begins_operation(&self) -> Option<OperationStep> {
+        let begins = matches!(self.operation, Operation::None | Operation::Finished);
+        begins.then_some(OperationStep::Begin)
     }
 
     /// Returns true if its deletion was begun.

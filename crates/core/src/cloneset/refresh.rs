@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::hook::{goes_on, is_confirmed};
-use super::need::is_unconfirmed;
+use super::need::{can_withdraw, is_unconfirmed};
 use super::pod::{NotReadyKeys, Operation, SetPod, UpdateProgress};
 use super::set::SetSpec;
 use super::state::State;
@@ -20,6 +20,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         if !step.delete {
             conditions(draft.set, pod, step);
             delete_hold(draft.set, pod, step);
+            step.withdraw = !leaves && can_withdraw(draft.set, pod);
             let is_stale = pod.rearmed.is_some() && pod.asked_again().is_none();
             if is_stale && step.rearm.is_none() && !step.is_empty() {
                 step.rearm = Some(Rearm::Forget);
@@ -42,10 +43,21 @@ fn transition(set: &SetSpec, index: usize, pod: &SetPod) -> Option<PodStep> {
         }
         State::Updating => match pod.progress {
             UpdateProgress::Grace | UpdateProgress::Running => None,
-            UpdateProgress::NextBatch => Some(PodStep { next_batch: true, ..PodStep::of(index) }),
+            UpdateProgress::NextBatch if pod.may_change() => {
+                Some(PodStep { next_batch: true, ..PodStep::of(index) })
+            }
+            // The operation was cancelled: consumers may use the pod again.
+            UpdateProgress::NextBatch => {
+                Some(PodStep { operation: pod.begins_operation(), ..PodStep::of(index) })
+            }
             UpdateProgress::Done => {
                 let hook = hooks.in_place_update.as_ref();
-                let finish = (pod.operation == Operation::Granted).then_some(OperationStep::Finish);
+                let operation = match pod.operation {
+                    Operation::Granted => Some(OperationStep::Finish),
+                    // Nothing more is replaced.
+                    Operation::Begun => Some(OperationStep::Cancel),
+                    Operation::NotNeeded | Operation::None | Operation::Finished => None,
+                };
                 let is_confirmed = hook.is_some_and(|hook| hook.confirms(pod));
                 let state = match set.lifecycle {
                     _ if is_unconfirmed(set, pod) => State::PreparingNormal,
@@ -53,7 +65,7 @@ fn transition(set: &SetSpec, index: usize, pod: &SetPod) -> Option<PodStep> {
                     Some(_) if is_confirmed && has_ended(pod) => State::Normal,
                     _ => State::Updated,
                 };
-                Some(PodStep { operation: finish, ..to(state) })
+                Some(PodStep { operation, ..to(state) })
             }
         },
         State::Updated => {

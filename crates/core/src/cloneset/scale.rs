@@ -2,10 +2,9 @@
 
 use super::draft::{Draft, length};
 use super::hook::holds;
-use super::need::{missing, missing_updates};
+use super::need::{can_withdraw, missing, missing_updates};
 use super::pod::SetPod;
 use super::removal::remove;
-use super::set::SetSpec;
 use super::state::State;
 use super::step::{PodStep, Previous};
 
@@ -13,7 +12,8 @@ use super::step::{PodStep, Previous};
 pub(super) fn plan(draft: &mut Draft<'_>) {
     let (set, pods) = (draft.set, draft.pods);
     let is_specified = |pod: &SetPod| {
-        pod.specified_delete || pod.deletion_requested || set.pods_to_delete.contains(&pod.name)
+        let is_requested = pod.deletion_requested && !can_withdraw(set, pod);
+        pod.specified_delete || is_requested || set.pods_to_delete.contains(&pod.name)
     };
     let (mut specified, mut begun, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (index, pod) in pods.iter().enumerate() {
@@ -46,7 +46,9 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         true => excess,
         false => excess - kept,
     };
-    let chosen = choose(set, pods, others, chosen);
+    // Without it, surge pods that are not available yet would be deleted and created again.
+    let is_scale_in = counted - replaced > i64::from(set.replicas) + i64::from(set.max_surge());
+    let chosen = choose(draft, others, chosen, is_scale_in);
     for index in specified.into_iter().chain(begun).chain(chosen) {
         draft.leave(index);
     }
@@ -78,19 +80,30 @@ fn surge(draft: &Draft<'_>, counted: i64, replaced: i64) -> i64 {
     most.min(updates + replacements)
 }
 
-/// Returns `count` pods to delete: first old ones of which there are too many, then those with the revision of the template.
-/// The old pods of the partition stay as long as there are others.
-fn choose(set: &SetSpec, pods: &[SetPod], mut from: Vec<usize>, count: i64) -> Vec<usize> {
+/// Returns `count` pods to delete: first those whose deletion the set has requested, then old ones of which there are too
+/// many, then those with the revision of the template. The old pods of the partition stay as long as there are others. In
+/// a scale-in, available pods that have to wait, because too few are available, come after those that are not available.
+fn choose(draft: &Draft<'_>, mut from: Vec<usize>, count: i64, is_scale_in: bool) -> Vec<usize> {
+    let (set, pods) = (draft.set, draft.pods);
     let Ok(count) = usize::try_from(count) else { return Vec::new() };
     if count == 0 {
         return Vec::new();
     }
     from.sort_by_cached_key(|index| pods.get(*index).map(SetPod::deletion_order));
-    let is_old = |index: &usize| pods.get(*index).is_some_and(|pod| !counts_as_updated(pod));
-    let (mut old, updated): (Vec<_>, Vec<_>) = from.into_iter().partition(is_old);
+    let is_one = |index: &usize, is: fn(&SetPod) -> bool| pods.get(*index).is_some_and(is);
+    let (requested, from): (Vec<_>, Vec<_>) =
+        from.into_iter().partition(|index| is_one(index, |pod| pod.deletion_requested));
+    let (updated, mut old): (Vec<_>, Vec<_>) =
+        from.into_iter().partition(|index| is_one(index, counts_as_updated));
     let partition = usize::try_from(set.partition()).unwrap_or(usize::MAX);
     let kept = old.split_off(old.len().saturating_sub(partition));
-    old.into_iter().chain(updated).chain(kept).take(count).collect()
+    let mut budget = draft.budget();
+    let (now, later): (Vec<_>, Vec<_>) = old.into_iter().chain(updated).partition(|index| {
+        let is_available = is_one(index, SetPod::is_available);
+        budget -= i64::from(is_available);
+        !is_scale_in || !is_available || budget >= 0
+    });
+    requested.into_iter().chain(now).chain(later).chain(kept).take(count).collect()
 }
 
 /// Returns true if the pod has the revision of the template, or gets it next.

@@ -63,6 +63,8 @@ pub struct PodStep {
     pub delete_hold: Option<Option<String>>,
     /// True if the pod is deleted.
     pub delete: bool,
+    /// True if the request of the set to delete the pod is withdrawn.
+    pub withdraw: bool,
     /// What happens to the operation.
     pub operation: Option<OperationStep>,
 }

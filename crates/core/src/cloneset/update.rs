@@ -80,14 +80,13 @@ fn is_in_update(pod: &SetPod) -> bool {
 /// Plans the next step of a pod that is changed in place.
 fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
     let hook = draft.set.hooks().in_place_update.as_ref();
-    // One that is finished may never end, because the pod does not get Ready: it is begun again.
-    let begins = matches!(pod.operation, Operation::None | Operation::Finished);
-    let begin = begins.then_some(OperationStep::Begin);
-    let may_change = matches!(pod.operation, Operation::NotNeeded | Operation::Granted);
+    let (begin, may_change) = (pod.begins_operation(), pod.may_change());
     match pod.state {
         Some(State::PreparingDelete) => {}
-        // The hook has released it already.
-        Some(State::Updating) => draft.step(PodStep { update: true, ..PodStep::of(index) }),
+        // The hook has released it already. If its operation was cancelled, consumers may use it again.
+        Some(State::Updating) => {
+            draft.step(PodStep { update: may_change, operation: begin, ..PodStep::of(index) });
+        }
         Some(State::PreparingUpdate) => {
             let step = match may_change && !holds(hook, pod, State::PreparingUpdate) {
                 true => {

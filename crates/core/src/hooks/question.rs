@@ -43,9 +43,10 @@ pub trait HookAnswers {
     /// Returns the answer to `question`, or `None` when it has not been asked.
     fn answer(&self, question: &HookQuestion) -> Option<HookAnswer>;
 
-    /// Returns whether `hook` was called in `phase`, and the question is open or answered without an effect yet, so that the
-    /// hook may have acted. After false it is not called until the decision is written. False when this is not known.
-    fn is_asked(&self, _hook: &str, _phase: HookPhase) -> bool {
+    /// Returns whether a call of `phase` may have reached `hook`, and the question is open or answered without an effect
+    /// yet. After false, the hook is not called about the pod for the time that a write takes, so that the caller can act on
+    /// it. False when this is not known.
+    fn withhold_unless_asked(&self, _hook: &str, _phase: HookPhase) -> bool {
         false
     }
 }

@@ -152,6 +152,15 @@ pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
     Patch(operations)
 }
 
+/// Returns whether a write opts a pod in, so that [`on_update`] removes the deletion request that the pod had before.
+#[must_use]
+pub fn drops_deletion_request(old: &Pod, new: &Pod) -> bool {
+    let opts_in = !old.view().is_controlled() && new.view().is_controlled();
+    let (labels, annotations) =
+        if opts_in { drop_earlier_request(old, &mut new.clone()) } else { Default::default() };
+    !labels.is_empty() || !annotations.is_empty()
+}
+
 fn opt_in_patch(old: &Pod, mut new: Pod, now: UnixNanos) -> Patch {
     let (labels, annotations) = drop_earlier_request(old, &mut new);
     let mut changes = clean_start(&new, is_out, now);

@@ -141,6 +141,17 @@ impl Model {
         });
     }
 
+    /// Another writer cancels the operation of the pod, or finishes it.
+    pub(crate) fn end_operation(&mut self, index: usize, is_finished: bool) {
+        self.change(index, |stored| {
+            stored.pod.operation = match stored.pod.operation {
+                Operation::Granted if is_finished => Operation::Finished,
+                Operation::Begun | Operation::Granted => Operation::None,
+                other => other,
+            };
+        });
+    }
+
     /// The scheduler and the kubelet go on with the pod.
     pub(crate) fn run(&mut self, index: usize) {
         self.change(index, |stored| {
@@ -259,6 +270,7 @@ impl Model {
             has_not_ready_gate: true,
             specified_delete: false,
             deletion_requested: false,
+            requested_by_set: false,
             busy: false,
             operation: if self.seen_set.operations { Operation::None } else { Operation::NotNeeded },
             update_rank: 0,
@@ -306,7 +318,12 @@ impl Model {
                     !holds(&hooks.in_place_update),
                     "{before:?} is changed, and its hook has not released it"
                 );
-                assert!(matches!(stored.pod.operation, Operation::NotNeeded | Operation::Granted));
+            }
+            if step.update || step.next_batch {
+                assert!(
+                    matches!(stored.pod.operation, Operation::NotNeeded | Operation::Granted),
+                    "{before:?} is changed without its operation"
+                );
             }
             let updated = StoredPod { version: stored.version + 1, ..applied(stored, step, &self.seen_set) };
             if let Some(state) = step.state {

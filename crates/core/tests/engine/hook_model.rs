@@ -62,7 +62,7 @@ impl HookAnswers for Board {
         self.0.get(&key(question)).cloned()
     }
 
-    fn is_asked(&self, hook: &str, phase: HookPhase) -> bool {
+    fn withhold_unless_asked(&self, hook: &str, phase: HookPhase) -> bool {
         self.0.keys().any(|(name, of, _)| name == hook && *of == phase)
     }
 }

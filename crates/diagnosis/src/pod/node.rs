@@ -3,12 +3,11 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeCondition};
 
+use super::scheduling::tolerates;
 use crate::cause::{Case, Cause};
 use crate::snapshot::Snapshot;
 use crate::words::{age, shortened, span};
 
-/// The time for which a pod without a toleration of its own stays on a lost node. Kubernetes adds that toleration.
-const USUAL_TOLERATION: i64 = 300;
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 
@@ -80,12 +79,16 @@ fn eviction(snapshot: &Snapshot, node: &Node) -> String {
     let Some(taint) = taint else { return "the node has no taint that deletes pods".to_owned() };
     let tolerations =
         snapshot.pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-    let tolerated = tolerations.iter().find(|it| it.key.as_deref().is_none_or(|key| key == taint.key));
-    let seconds = match tolerated {
-        Some(it) => it.toleration_seconds,
-        None => Some(USUAL_TOLERATION),
+    // The first one counts, as for the controller that deletes the pod, even if another one is shorter.
+    let Some(tolerated) = tolerations.iter().find(|it| tolerates(it, taint)) else {
+        return format!(
+            "taint {}: the pod does not tolerate it, and Kubernetes deletes it at once",
+            taint.key
+        );
     };
-    let Some(seconds) = seconds else { return format!("it tolerates {} without an end", taint.key) };
+    let Some(seconds) = tolerated.toleration_seconds else {
+        return format!("it tolerates {} without an end", taint.key);
+    };
     let Some(added) = taint.time_added.as_ref().map(|time| time.0) else {
         return format!("taint {}: the pod is deleted {} after it", taint.key, span(seconds));
     };

@@ -24,9 +24,9 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
         if !is_running || (container.status.ready && container.status.started != Some(false)) {
             continue;
         }
-        if causes.iter().any(|cause| cause.what.contains(&format!("{} ", container.words()))) {
-            continue;
-        }
+        let words = format!("{} ", container.words());
+        let named: Vec<Case> =
+            causes.iter().filter(|cause| cause.what.contains(&words)).map(|cause| cause.case).collect();
         let Some(spec) = spec_of(snapshot, container.name()) else { continue };
         let started = container.status.started == Some(true);
         for (name, prefix, case) in PROBES {
@@ -44,12 +44,17 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
             if event.is_none() && name == "liveness" {
                 continue;
             }
+            let running = container.state().and_then(|state| state.running.as_ref()?.started_at.as_ref());
+            // The container ended before, and that cause does not explain what its probe has said since the start.
+            let seen = event.and_then(last_seen).zip(running).is_some_and(|(seen, start)| seen > start.0);
+            if !named.is_empty() && (!seen || named.contains(&case)) {
+                continue;
+            }
             let commands = Commands(&snapshot.pod);
             let error = event.map(|event| {
                 let text = message(event).strip_prefix(prefix).unwrap_or(message(event));
                 shortened(text.strip_prefix("failed: ").unwrap_or(text), 200)
             });
-            let running = container.state().and_then(|state| state.running.as_ref()?.started_at.as_ref());
             let since = event.and_then(first_seen).or(running.map(|time| time.0));
             let what = match &error {
                 Some(error) => format!("the {name} probe of {} fails: {error}", container.words()),

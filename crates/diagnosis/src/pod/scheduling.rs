@@ -22,6 +22,7 @@ use crate::pod_view::{condition, disruption};
 use crate::words::span;
 pub use claims::claim_names;
 use clauses::{Clause, SchedulerMessage};
+pub(super) use closed_nodes::tolerates;
 use unscheduled::Unscheduled;
 
 pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {

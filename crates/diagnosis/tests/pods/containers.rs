@@ -1,9 +1,10 @@
 //! Containers that do not start or do not stay: images, commands, volumes, networks and sandboxes.
 
 use podward_diagnosis::Case;
+use podward_diagnosis::pod::diagnose;
 use serde_json::{Value, json};
 
-use super::{first, ready_node, with_container};
+use super::{first, ready_node, snapshot, with_container};
 
 #[test]
 fn errors_of_registries_are_told_apart() {
@@ -75,6 +76,34 @@ fn a_container_that_was_killed_for_its_memory_is_named_with_its_limit() {
     let words =
         "container server used more memory than its limit of 64Mi and was killed, 4 restarts (2 min); next: ";
     assert!(line.starts_with(words), "{line}");
+}
+
+/// A container that was killed for its memory at `killed`, has run since `started`, and whose readiness probe fails now.
+fn killed_and_unready(killed: &str, started: &str) -> Vec<(Case, String)> {
+    let mut pod = with_container(json!({
+        "state": {"running": {"startedAt": started}}, "started": true, "restartCount": 1,
+        "lastState": {"terminated": {"reason": "OOMKilled", "exitCode": 137, "finishedAt": killed}},
+    }));
+    pod["spec"]["containers"][0]["readinessProbe"] = json!({"httpGet": {"path": "/readyz", "port": 8080}});
+    let events = json!([["Unhealthy", "Readiness probe failed: HTTP probe failed with statuscode: 503"]]);
+    let causes = diagnose(&snapshot(json!({"pod": pod, "events": events, "node": ready_node()})), None);
+    causes.into_iter().map(|cause| (cause.case, cause.what)).collect()
+}
+
+#[test]
+fn an_end_of_a_container_long_ago_is_not_why_its_probe_fails_now() {
+    let probe = "the readiness probe of container server fails: HTTP probe failed with statuscode: 503";
+    let causes = killed_and_unready("2025-12-25T10:00:00Z", "2025-12-25T10:00:01Z");
+    assert_eq!(causes, [(Case::ReadinessProbe, probe.to_owned())]);
+    // The container may end again. The probe has failed since it was started.
+    let causes = killed_and_unready("2026-01-01T09:55:00Z", "2026-01-01T09:55:01Z");
+    assert_eq!(
+        causes.iter().map(|cause| cause.0).collect::<Vec<_>>(),
+        [Case::OutOfMemory, Case::ReadinessProbe]
+    );
+    // The event is about the container that was killed.
+    let causes = killed_and_unready("2026-01-01T09:59:20Z", "2026-01-01T09:59:30Z");
+    assert_eq!(causes.iter().map(|cause| cause.0).collect::<Vec<_>>(), [Case::OutOfMemory]);
 }
 
 #[test]

@@ -6,25 +6,58 @@ use serde_json::{Value, json};
 
 use super::{first, now, ready, ready_node, snapshot, with_container};
 
-#[test]
-fn a_lost_node_is_told_with_the_lease_and_the_time_until_eviction() {
-    let node = json!({
+const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+
+fn lost_node() -> Value {
+    json!({
         "metadata": {"name": "n1"},
         "spec": {"taints": [
-            {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "timeAdded": "2026-01-01T09:58:20Z"},
+            {"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": "2026-01-01T09:58:20Z"},
         ]},
         "status": {"conditions": [{
             "type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting.",
             "lastTransitionTime": "2026-01-01T09:58:00Z",
         }]},
-    });
+    })
+}
+
+fn tolerating(tolerations: Value) -> Value {
+    let mut pod = with_container(json!({}));
+    pod["spec"]["tolerations"] = tolerations;
+    pod
+}
+
+#[test]
+fn a_lost_node_is_told_with_the_lease_and_the_time_until_eviction() {
     let lease = json!({"spec": {"renewTime": "2026-01-01T09:57:00.000000Z"}});
-    let (case, line, evidence) =
-        first(json!({"pod": with_container(json!({})), "node": node, "lease": lease}));
+    let pod = tolerating(json!([{"key": UNREACHABLE, "operator": "Exists", "tolerationSeconds": 300}]));
+    let (case, line, evidence) = first(json!({"pod": pod, "node": lost_node(), "lease": lease}));
     assert_eq!(case, Case::LostNode);
     assert_eq!(line, "its node n1 does not report (2 min); next: kubectl describe node n1");
     assert_eq!(evidence[1], "kubelet lease: renewed 3 min ago");
     assert_eq!(evidence[2], "taint node.kubernetes.io/unreachable: the pod is deleted in 3 min");
+}
+
+#[test]
+fn the_end_of_a_pod_on_a_lost_node_follows_from_the_first_toleration_of_the_taint() {
+    let exists = |effect: &str, seconds: i64| json!({"key": UNREACHABLE, "operator": "Exists", "effect": effect, "tolerationSeconds": seconds});
+    let in_3_min = "taint node.kubernetes.io/unreachable: the pod is deleted in 3 min";
+    let at_once = "taint node.kubernetes.io/unreachable: the pod does not tolerate it, and Kubernetes deletes it at once";
+    for (tolerations, words) in [
+        (json!([]), at_once),
+        (json!([exists("NoSchedule", 600)]), at_once),
+        (json!([{"key": UNREACHABLE, "value": "other", "tolerationSeconds": 600}]), at_once),
+        (json!([{"key": UNREACHABLE, "value": "other"}, exists("NoExecute", 300)]), in_3_min),
+        // The first that tolerates the taint counts, also if another one is shorter.
+        (json!([exists("", 300), exists("NoExecute", 120)]), in_3_min),
+        (
+            json!([{"operator": "Exists"}, exists("", 300)]),
+            "it tolerates node.kubernetes.io/unreachable without an end",
+        ),
+    ] {
+        let (_, _, evidence) = first(json!({"pod": tolerating(tolerations.clone()), "node": lost_node()}));
+        assert_eq!(evidence[1], words, "{tolerations}");
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Readiness gates, and endpoints of Services.
 
-use podward_diagnosis::Case;
 use podward_diagnosis::pod::diagnose;
 use podward_diagnosis::traffic::{self, ServiceEndpoint};
+use podward_diagnosis::{Case, Snapshot};
 use serde_json::json;
 
 use super::{first, now, ready, ready_node, snapshot};
@@ -77,15 +77,15 @@ fn a_ready_pod_that_a_slice_does_not_list_as_ready_is_a_cause() {
             "endpoints": [{"addresses": ["10.0.0.1"], "conditions": {"ready": ready}, "targetRef": {"uid": "u1"}}],
         }])
     };
+    let service = json!([{"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}}}]);
     let (case, line, _) = first(json!({
-        "pod": ready(&json!({})), "slices": slice(false), "node": ready_node(),
+        "pod": ready(&json!({})), "slices": slice(false), "services": service, "node": ready_node(),
     }));
     assert_eq!(case, Case::Traffic);
     assert!(
         line.starts_with("is Ready, and EndpointSlice web-1 of Service web lists it as not ready"),
         "{line}"
     );
-    let service = json!([{"metadata": {"name": "web"}, "spec": {"selector": {"app": "web"}}}]);
     let (case, line, _) = first(json!({
         "pod": ready(&json!({"app": "web"})), "services": service, "node": ready_node(),
     }));
@@ -133,4 +133,43 @@ fn a_pod_that_is_not_ready_and_listed_as_ready_is_told_unless_its_service_wants_
                  so that it gets traffic; next: kubectl -n shop get endpointslice by-hand -o yaml";
     assert_eq!(causes[1].line(now()), words);
     assert_eq!(told(true).len(), 1);
+}
+
+/// Slices that people write remain when the Service is deleted, and all slices when it becomes an alias. No proxy reads them.
+#[test]
+fn slices_that_a_service_has_left_behind_send_no_traffic() {
+    let slices = json!([{
+        "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.0.0.1"], "targetRef": {"uid": "u1"}}],
+    }]);
+    let pod = json!({
+        "metadata": {}, "spec": {"nodeName": "n1", "containers": []},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]},
+    });
+    let told = |services: serde_json::Value, unread: &[&str]| {
+        let snapshot =
+            snapshot(json!({"pod": pod, "slices": slices, "services": services, "node": ready_node()}));
+        let unread = unread.iter().map(|text| (*text).to_owned()).collect();
+        diagnose(&Snapshot { unread, ..snapshot }, None)
+    };
+    assert_eq!(told(json!([]), &[]), []);
+    let service = |spec: serde_json::Value| json!([{"metadata": {"name": "web"}, "spec": spec}]);
+    assert_eq!(told(service(json!({"type": "ExternalName", "externalName": "example.com"})), &[]), []);
+    for causes in [told(service(json!({})), &[]), told(json!([]), &["Services could not be read: forbidden"])]
+    {
+        assert_eq!(causes.iter().map(|cause| cause.case).collect::<Vec<_>>(), [Case::Traffic]);
+    }
+}
+
+#[test]
+fn a_service_of_another_address_family_does_not_list_the_pod() {
+    let told = |families: serde_json::Value| {
+        let mut pod = ready(&json!({"app": "web"}));
+        pod["status"]["podIPs"] = json!([{"ip": "10.0.0.1"}]);
+        let spec = json!({"selector": {"app": "web"}, "ipFamilies": families});
+        let services = json!([{"metadata": {"name": "web"}, "spec": spec}]);
+        diagnose(&snapshot(json!({"pod": pod, "services": services, "node": ready_node()})), None).len()
+    };
+    assert_eq!(told(json!(["IPv6"])), 0);
+    assert_eq!([told(json!(["IPv6", "IPv4"])), told(json!([]))], [1, 1]);
 }

@@ -196,8 +196,9 @@ impl AttachedStreams {
         timeout: Duration,
     ) -> Result<v1::HandleResponse, CallFailure> {
         let until = tokio::time::Instant::now() + timeout;
-        for _ in 0..MAX_STREAM_CHANGES {
-            let mut call = self.send(&request, &traceparent)?;
+        for change in 0..MAX_STREAM_CHANGES {
+            let sent = self.send(&request, &traceparent);
+            let mut call = sent.map_err(|failure| CallFailure { has_arrived: change > 0, ..failure })?;
             match tokio::time::timeout_at(until, &mut call.answer).await {
                 Ok(Ok(response)) => return Ok(response),
                 // The stream has ended.

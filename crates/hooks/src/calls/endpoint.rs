@@ -1,6 +1,7 @@
 //! The client of one hook server: gRPC over TLS.
 
 use std::error::Error;
+use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use podward_runtime::error_chain;
 use tokio::time::Instant;
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint, Uri};
-use tonic::{Code, Request, Status};
+use tonic::{Code, ConnectError, Request, Status};
 
 use crate::calls::connector::{BoxError, HookConnector, LONGEST_CONNECT};
 use crate::calls::credentials::{ClientPair, HookCredentials};
@@ -224,11 +225,12 @@ impl EndpointClient {
         let url = &self.endpoint.url;
         // A status that the server sent has no source.
         if let Some(source) = status.source() {
-            return match status.code() {
+            let failure = match status.code() {
                 Code::Unavailable => self.no_connection(source),
                 _ if self.endpoint.is_guarded => self.hidden(source),
                 _ => CallFailure::answer(format!("the call to {url} was cut off: {}", error_chain(source))),
             };
+            return CallFailure { has_arrived: !is_connect_error(source), ..failure };
         }
         let text = format!("{url} answered {:?}: {}", status.code(), status.message());
         match status.code() {
@@ -289,6 +291,11 @@ impl EndpointClient {
 #[derive(Debug, thiserror::Error)]
 #[error("nothing came within {0:?}")]
 struct TimedOut(Duration);
+
+/// True if there was no connection that a call could have been sent on.
+fn is_connect_error(error: &(dyn Error + 'static)) -> bool {
+    iter::successors(Some(error), |error| (*error).source()).any(|error| error.is::<ConnectError>())
+}
 
 /// True if the TLS handshake failed because of a certificate: that of the server, or the one that the server requires.
 fn is_certificate_error(error: &(dyn Error + 'static)) -> bool {

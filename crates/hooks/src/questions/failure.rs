@@ -8,6 +8,8 @@ pub(crate) const TEXT_LIMIT: usize = 1024;
 pub struct CallFailure {
     /// The step at which the call failed.
     pub kind: CallFailureKind,
+    /// False if the hook cannot have received the call.
+    pub has_arrived: bool,
     /// The reason, for people. At most 1024 bytes.
     pub text: String,
 }
@@ -29,19 +31,19 @@ pub enum CallFailureKind {
 
 impl CallFailure {
     pub(crate) fn connection(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Connection, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Connection, has_arrived: false, text: cut(text.into()) }
     }
 
     pub(crate) fn answer(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Answer, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Answer, has_arrived: true, text: cut(text.into()) }
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Refused, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Refused, has_arrived: true, text: cut(text.into()) }
     }
 
     pub(crate) fn question(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Question, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Question, has_arrived: true, text: cut(text.into()) }
     }
 }
 

@@ -52,8 +52,10 @@ struct QuestionEntry {
     place: QuestionState,
     answer: Option<HookAnswer>,
     attempt: u32,
-    /// The number of attempts without a connection, which the hook does not know of.
-    unconnected: u32,
+    /// The number of attempts that did not reach the hook.
+    lost: u32,
+    /// The hook is not called before: see [`QuestionTable::withhold_unless_asked`].
+    withheld_until: Option<Instant>,
     failures: u32,
     rejections: u32,
     /// Cancels the call in flight.
@@ -140,9 +142,15 @@ impl QuestionTable {
         }
     }
 
-    /// Returns true if `hook` was called about the pod in `phase`, and the question is still open or its answer has had no
-    /// effect yet. Otherwise the hook is not called about it until the caller has had the time to act on that.
-    pub(crate) fn is_asked(&mut self, uid: &str, hook: &str, phase: HookPhase, now: Instant) -> bool {
+    /// Returns true if a call of `phase` about the pod may have reached `hook`, and the question is open or its answer has
+    /// had no effect yet. Otherwise the hook is not called about it for [`TIME_TO_WRITE`], so that the caller can act on that.
+    pub(crate) fn withhold_unless_asked(
+        &mut self,
+        uid: &str,
+        hook: &str,
+        phase: HookPhase,
+        now: Instant,
+    ) -> bool {
         let (pods, state) = (&self.pods, self.hooks.get_mut(hook));
         let (Some(asked), Some(state)) = (pods.get(uid), state) else { return false };
         asked.questions.iter().any(|id| {
@@ -150,11 +158,12 @@ impl QuestionTable {
             if entry.question.hook != hook || entry.question.phase != phase {
                 return false;
             }
-            let is_asked =
-                entry.attempt > entry.unconnected || matches!(entry.answer, Some(HookAnswer::Done(_)));
+            let is_asked = entry.attempt > entry.lost || matches!(entry.answer, Some(HookAnswer::Done(_)));
             if !is_asked {
                 state.queue.leave(*id, entry.place);
-                entry.place = state.queue.defer(*id, now + TIME_TO_WRITE);
+                let until = now + TIME_TO_WRITE;
+                entry.withheld_until = Some(until);
+                entry.place = state.queue.defer(*id, until);
                 state.wakeup.notify_one();
             }
             is_asked
@@ -228,7 +237,8 @@ impl QuestionTable {
             place,
             answer,
             attempt: 0,
-            unconnected: 0,
+            lost: 0,
+            withheld_until: None,
             failures: 0,
             rejections: 0,
             cancel: CancellationToken::new(),

@@ -1,5 +1,6 @@
 //! Hook systems that connect to Podward.
 
+use podward_core::hooks::HookAnswers;
 use podward_proto::v1;
 use podward_proto::v1::attach_response::Message;
 use serde_json::json;
@@ -65,6 +66,19 @@ async fn a_stream_that_ends_leaves_its_calls_to_another() {
     drop(second.answers);
     let reported = fixture.ask_until_reported(&pod("c"), &question("bridge")).await;
     assert!(reported.contains("no hook system is attached"), "{reported}");
+}
+
+#[tokio::test]
+async fn a_hook_system_that_left_with_a_call_was_asked() {
+    let mut fixture = fixture().await;
+    let (web, question) = (pod("a"), question("bridge"));
+    let mut stream = attached(&fixture).await;
+    fixture.hook_calls.ask(&web, std::slice::from_ref(&question));
+    call(&mut stream).await;
+    drop(stream);
+    let reported = fixture.ask_until_reported(&web, &question).await;
+    assert!(reported.contains("no hook system is attached"), "{reported}");
+    assert!(fixture.hook_calls.answers(web.uid()).withhold_unless_asked("bridge", question.phase));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Hook servers that don't work, each in its own way.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,11 +12,14 @@ use serde_json::{Value, json};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsAcceptor;
 use tonic::Status;
 
 use super::hook_server::{HookServer, ServerOptions, TestIdentity, done};
-use super::{AddressPolicy, ApiServerAddresses, Fixture, GuardedDialer, HookArgs, hook, pod, question};
+use super::{
+    AddressPolicy, ApiServerAddresses, Fixture, GuardedDialer, HookArgs, TEST_TIMEOUT, hook, pod, question,
+};
 use crate::calls::credentials::HookCredentials;
 use crate::calls::endpoint::EndpointClient;
 use crate::questions::failure::CallFailureKind;
@@ -121,9 +125,8 @@ async fn the_status_reports_a_server_without_tls() {
     assert_eq!(condition(&status, "Reachable"), "False");
 }
 
-#[tokio::test]
-async fn a_connection_that_breaks_in_the_middle_is_made_again() {
-    let identity = Arc::new(TestIdentity::new());
+/// Starts a server that accepts connections until one of them brings a call, and hangs up on that one.
+async fn rude_server(identity: &TestIdentity) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let certificate = CertificateDer::from_pem_slice(identity.certificate.as_bytes()).unwrap();
@@ -137,7 +140,6 @@ async fn a_connection_that_breaks_in_the_middle_is_made_again() {
         .unwrap();
     config.alpn_protocols = vec![b"h2".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    // Takes what is sent on the first connection with a call on it, and hangs up.
     let rude = tokio::spawn(async move {
         loop {
             let (socket, _) = listener.accept().await.unwrap();
@@ -155,6 +157,13 @@ async fn a_connection_that_breaks_in_the_middle_is_made_again() {
             }
         }
     });
+    (address, rude)
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_in_the_middle_is_made_again() {
+    let identity = Arc::new(TestIdentity::new());
+    let (address, rude) = rude_server(&identity).await;
     let endpoint = json!({"url": format!("https://{address}"), "caCertificates": identity.certificate});
     let mut fixture = Fixture::with(&[hook("lb", json!({ "endpoint": endpoint }))], &[]).await;
     let (web, question) = (pod("a"), question("lb"));
@@ -164,6 +173,26 @@ async fn a_connection_that_breaks_in_the_middle_is_made_again() {
     let options = ServerOptions { address: Some(address), identity: Some(identity), client_ca: None };
     let _server = HookServer::start_with(options, |_| async { Ok(done("again")) }).await;
     assert_eq!(fixture.ask_until_done(&web, &question).await, "again");
+}
+
+/// A pod that such a hook may have added to traffic is not forgotten without its RELEASE.
+#[tokio::test]
+async fn a_call_that_is_cut_off_may_have_arrived() {
+    for is_guarded in [false, true] {
+        let identity = TestIdentity::new();
+        let (address, rude) = rude_server(&identity).await;
+        let given = serde_json::from_value(
+            json!({"url": format!("https://{address}"), "caCertificates": identity.certificate}),
+        );
+        let client = client(&given.unwrap(), is_guarded, TEST_TIMEOUT);
+        // Longer than what is sent without a call.
+        let request = v1::HandleRequest { question_id: "q".repeat(300), ..v1::HandleRequest::default() };
+        let cut_off = client.handle(request.clone(), None).await.unwrap_err();
+        assert!(cut_off.has_arrived, "{cut_off:?}");
+        rude.await.unwrap();
+        let refused = client.handle(request, None).await.unwrap_err();
+        assert!(!refused.has_arrived, "{refused:?}");
+    }
 }
 
 #[tokio::test]
@@ -230,6 +259,13 @@ async fn a_hook_that_answers_again_is_reachable_without_a_question() {
     fixture.api.status("lb", |status| condition(status, "Reachable") == "True").await;
 }
 
+fn client(given: &podward_api::Endpoint, is_guarded: bool, timeout: Duration) -> EndpointClient {
+    let allowed = ["127.0.0.0/8".parse().unwrap()];
+    let dialer = GuardedDialer::new(AddressPolicy::new(&allowed, ApiServerAddresses::fixed([])));
+    let credentials = Arc::new(HookCredentials::new(HookArgs::default(), None, dialer));
+    EndpointClient::new(endpoint(given, is_guarded).unwrap(), timeout, credentials, None)
+}
+
 /// It is not reported as one that can't be connected to, except to a team, which learns nothing about connections.
 #[tokio::test]
 async fn a_hook_that_hangs_in_a_check_gives_no_answer() {
@@ -237,13 +273,8 @@ async fn a_hook_that_hangs_in_a_check_gives_no_answer() {
     let server = HookServer::start_web(router).await;
     let given: podward_api::Endpoint =
         serde_json::from_value(server.hook("lb", json!({}))["spec"]["endpoint"].clone()).unwrap();
-    let allowed = ["127.0.0.0/8".parse().unwrap()];
     let check = async |is_guarded| {
-        let dialer = GuardedDialer::new(AddressPolicy::new(&allowed, ApiServerAddresses::fixed([])));
-        let credentials = Arc::new(HookCredentials::new(HookArgs::default(), None, dialer));
-        let endpoint = endpoint(&given, is_guarded).unwrap();
-        let client = EndpointClient::new(endpoint, Duration::from_millis(100), credentials, None);
-        client.has_recovered().await.unwrap_err()
+        client(&given, is_guarded, Duration::from_millis(100)).has_recovered().await.unwrap_err()
     };
     let told = check(false).await;
     assert_eq!(told.kind, CallFailureKind::Answer);

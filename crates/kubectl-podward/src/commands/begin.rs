@@ -17,12 +17,12 @@ use jiff::Timestamp;
 use kube::Client;
 use podward_core::keys::Stage;
 use podward_core::{Operations, Pod};
-use podward_runtime::args::seconds;
 use serde_json::{Value, json};
 
 use super::cancel;
 use super::finish;
 use crate::api::{is_not_found, is_transient};
+use crate::duration::duration;
 use crate::operation::{Begun, Goal, PodClient, PodPlace};
 use crate::terminal::{print, tell};
 use command::CommandEnd;
@@ -59,8 +59,8 @@ pub(crate) struct Begin {
     /// Wait for the permission
     #[arg(long)]
     wait: bool,
-    /// The longest wait for the permission, in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
+    /// The longest wait for the permission: seconds, or a time such as 5m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "3600")]
     timeout: Duration,
     /// The command to run while the operation is permitted
     #[arg(last = true, value_name = "COMMAND")]

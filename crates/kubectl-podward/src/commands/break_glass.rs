@@ -9,6 +9,7 @@ use podward_core::keys::BREAK_GLASS;
 use serde_json::json;
 
 use crate::operation::{PodClient, PodPlace};
+use crate::terminal::say;
 
 /// Allow a pod to be deleted at once, although traffic sources still use it
 ///
@@ -16,31 +17,41 @@ use crate::operation::{PodClient, PodPlace};
 /// is not deleted by this command: delete or evict it afterwards. Needs the right to use the verb break-glass on pods of
 /// podward.io.
 ///
+/// With --undo, the pod is held again.
+///
 /// Exit code: 0 if the pod was written; 1 otherwise.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Example:\n  kubectl podward break-glass web-0 --reason 'INC-1234: node is on fire' && kubectl delete pod web-0"
+    after_help = "Examples:\n  kubectl podward break-glass web-0 --reason 'INC-1234: node is on fire' && kubectl delete pod web-0\n  kubectl podward break-glass web-0 --undo",
+    group = clap::ArgGroup::new("what").required(true).args(["reason", "undo"])
 )]
 pub(crate) struct BreakGlass {
     #[command(flatten)]
     place: PodPlace,
     /// Why, for those who ask later
     #[arg(long)]
-    reason: String,
+    reason: Option<String>,
+    /// Hold the pod again: remove the reason
+    #[arg(long)]
+    undo: bool,
 }
 
 impl BreakGlass {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
-        ensure!(!self.reason.trim().is_empty(), "the reason is empty: say why, for those who ask later");
+        let is_empty = self.reason.as_ref().is_some_and(|reason| reason.trim().is_empty());
+        ensure!(!is_empty, "the reason is empty: say why, for those who ask later");
         let pod = PodClient::new(client, &self.place).once();
         let metadata = json!({"annotations": {BREAK_GLASS: self.reason}});
         pod.write(|_, _| Ok(Some(metadata.clone()))).await?;
-        println!(
-            "pod {} may be deleted at once, and requests to it are lost then: kubectl delete pod {} -n {}",
-            pod.full_name(),
-            self.place.pod,
-            pod.namespace()
-        );
+        match self.undo {
+            true => say(&format!("pod {} is held again", pod.full_name())),
+            false => say(&format!(
+                "pod {} may be deleted at once, and requests to it are lost then: kubectl delete pod {} -n {}",
+                pod.full_name(),
+                self.place.pod,
+                pod.namespace()
+            )),
+        }
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -71,10 +82,39 @@ mod tests {
             Some(json_answer(&json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})))
         });
         let place = PodPlace { pod: "web".to_owned(), namespace: None };
-        let ended = BreakGlass { place, reason: "INC-1".to_owned() }.run(client).await;
+        let ended = BreakGlass { place, reason: Some("INC-1".to_owned()), undo: false }.run(client).await;
         assert!(
             ended.is_err() && writes.load(Ordering::Relaxed) == 1,
             "the next write may reach another pod"
         );
+    }
+
+    #[derive(Debug, clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        break_glass: BreakGlass,
+    }
+
+    #[tokio::test]
+    async fn it_is_undone() {
+        let parse = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' '));
+        for line in ["break-glass web", "break-glass web --undo --reason x"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        let client = api_server::client(|request| {
+            let metadata = json!({
+                "namespace": "shop", "name": "web", "uid": "u", "resourceVersion": "1",
+                "labels": {"kusionstack.io/control": "true"}, "annotations": {BREAK_GLASS: "INC-1"},
+            });
+            let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+            if request.method() == Method::PATCH {
+                json_patch::merge(&mut pod, &serde_json::from_slice(request.body()).unwrap());
+                if pod["metadata"]["annotations"].get(BREAK_GLASS).is_some() {
+                    return Some(failure(StatusCode::BAD_REQUEST, "StillThere"));
+                }
+            }
+            Some(json_answer(&pod))
+        });
+        parse("break-glass web --undo").unwrap().break_glass.run(client).await.unwrap();
     }
 }

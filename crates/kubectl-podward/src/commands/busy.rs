@@ -8,9 +8,9 @@ use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use podward_core::keys::{BUSY_REASON, BUSY_UNTIL};
-use podward_runtime::args::seconds;
 use serde_json::{Value, json};
 
+use crate::duration::duration;
 use crate::operation::{PodClient, PodPlace};
 
 /// Mark a pod as busy, so that operations wait for it, or as done
@@ -20,14 +20,14 @@ use crate::operation::{PodClient, PodPlace};
 /// Exit code: 0 if the pod was written; 1 otherwise.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  kubectl podward busy worker-0 --for 1800 --reason 'restores a backup'\n  kubectl podward busy worker-0 --done",
+    after_help = "Examples:\n  kubectl podward busy worker-0 --for 30m --reason 'restores a backup'\n  kubectl podward busy worker-0 --done",
     group = clap::ArgGroup::new("what").required(true).args(["duration", "done"])
 )]
 pub(crate) struct Busy {
     #[command(flatten)]
     place: PodPlace,
-    /// How long from now, in seconds
-    #[arg(long = "for", value_name = "SECONDS", value_parser = seconds, requires = "reason")]
+    /// How long from now: seconds, or a time such as 30m
+    #[arg(long = "for", value_name = "TIME", value_parser = duration, requires = "reason")]
     duration: Option<Duration>,
     /// Why, for people
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::process::ExitCode;
 
 use anstyle::Style;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::Args;
 use k8s_openapi::api::core::v1::{PodTemplateSpec, Service};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -13,6 +13,7 @@ use kube::{Api, Client};
 use podward_diagnosis::opt_in::{Advice, AdviceLevel, OptInFacts, advice};
 use podward_diagnosis::safe_text;
 
+use crate::object_target::{ObjectTarget, object_target, usage};
 use crate::output::Output;
 use crate::terminal::{BAD, DOUBTFUL, LineStyle};
 use crate::workload;
@@ -32,6 +33,9 @@ pub(crate) struct Check {
     /// deploy/NAME, sts/NAME, ds/NAME, cloneset/NAME
     #[arg(value_name = "WORKLOAD")]
     workload: String,
+    /// The name, if the first word is a kind: deploy web
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
     /// Its namespace [default: the namespace of the kubeconfig's context]
     #[arg(long, short)]
     namespace: Option<String>,
@@ -41,16 +45,24 @@ pub(crate) struct Check {
 }
 
 impl Check {
-    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
-        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        let Some((kind, name)) = self.workload.split_once('/') else {
-            bail!(
+    /// Returns the kind and the name of the workload.
+    ///
+    /// # Errors
+    /// When it is another object. It is an error of the command line.
+    pub(crate) fn target(&self) -> Result<(WorkloadKind, String), clap::Error> {
+        match object_target(&self.workload, self.name.as_deref())? {
+            ObjectTarget::Workload(kind, name) => Ok((kind, name)),
+            ObjectTarget::Pod(_) | ObjectTarget::Node(_) => Err(usage(format!(
                 "{} is not a workload: name deploy/NAME, sts/NAME, ds/NAME or cloneset/NAME",
                 self.workload
-            );
-        };
-        let kind = WorkloadKind::parse(kind)?;
-        let found = advice(&facts(&client, &namespace, kind, name).await?);
+            ))),
+        }
+    }
+
+    /// The workload is that of [`target`](Self::target).
+    pub(crate) async fn run(&self, client: Client, (kind, name): (WorkloadKind, String)) -> Result<ExitCode> {
+        let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
+        let found = advice(&facts(&client, &namespace, kind, &name).await?);
         let style: LineStyle = |_, line| match line {
             line if line.starts_with("  problem ") => BAD,
             line if line.starts_with("  warning ") => DOUBTFUL,
@@ -95,4 +107,28 @@ fn text(workload: &str, found: &[Advice]) -> String {
     let (problems, warnings) = (count(AdviceLevel::Problem), count(AdviceLevel::Warning));
     let _ = writeln!(text, "{problems} problems, {warnings} warnings");
     safe_text(&text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        check: Check,
+    }
+
+    #[test]
+    fn a_workload_is_named() {
+        let target = |line: &str| Line::try_parse_from(line.split(' ')).unwrap().check.target();
+        for line in ["check deploy/web", "check deploy web"] {
+            assert_eq!(target(line).unwrap(), (WorkloadKind::Deployment, "web".to_owned()));
+        }
+        for line in ["check web", "check pod/web-0", "check node n1", "check svc/web"] {
+            assert_eq!(target(line).unwrap_err().exit_code(), 2, "{line}");
+        }
+    }
 }

@@ -17,8 +17,8 @@ use names::names;
 
 /// The program that the scripts of shells complete, which is also the plugin's file.
 const PROGRAM: &str = "kubectl-podward";
-/// The program that kubectl runs to complete `kubectl podward`.
-const OF_KUBECTL: &str = "#!/bin/sh\nexec kubectl-podward complete \"$@\"\n";
+/// The program that kubectl runs to complete `kubectl podward`. The flags after `--` are of the line that is completed.
+const OF_KUBECTL: &str = "#!/bin/sh\nexec kubectl-podward complete -- \"$@\"\n";
 /// What kubectl's scripts do with the answer, see the directives of Cobra: nothing more, or complete names of files if
 /// there are no candidates.
 const NO_FILES: u8 = 4;
@@ -110,5 +110,24 @@ impl Complete {
         let _ = writeln!(lines, ":{directive}");
         std::io::stdout().write_all(lines.as_bytes()).context("write the candidates")?;
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::PluginArgs;
+
+    #[test]
+    fn flags_of_the_completed_line_are_words_of_it() {
+        let line = ["-n", "shop", "--context", "prod", "begin", "web-0", "--", "l"];
+        let call = OF_KUBECTL.lines().last().unwrap().strip_prefix("exec ").unwrap();
+        let call = call.split(' ').filter(|word| !word.contains('$')).chain(line);
+        let matches = PluginArgs::command().try_get_matches_from(call).unwrap();
+        let (command, of) = matches.subcommand().unwrap();
+        let words: Vec<&String> = of.get_many("words").unwrap().collect();
+        assert_eq!((command, words), ("complete", line.map(ToOwned::to_owned).iter().collect()));
     }
 }

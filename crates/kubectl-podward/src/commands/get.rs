@@ -28,12 +28,15 @@ use table::PodTable;
 /// Exit code: 0 if the pods were listed; 1 if they cannot be read.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  kubectl podward get\n  kubectl podward get -A -w\n  kubectl podward get -n shop -o json\n  kubectl podward get -o name | xargs -n 1 kubectl podward why"
+    after_help = "Examples:\n  kubectl podward get\n  kubectl podward get -A -w\n  kubectl podward get -l app=web\n  kubectl podward get -n shop -o json\n  kubectl podward get -o name | xargs -n 1 kubectl podward why"
 )]
 pub(crate) struct Get {
     /// All namespaces
     #[arg(long, short = 'A', conflicts_with = "namespace")]
     all_namespaces: bool,
+    /// Only pods with these labels
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    selector: Option<String>,
     /// The namespace [default: the namespace of the kubeconfig's context]
     #[arg(long, short)]
     namespace: Option<String>,
@@ -54,15 +57,57 @@ impl Get {
             (None, false) => Api::default_namespaced_with(client, &kind),
         };
         if self.watch {
-            watch::run(api, self.all_namespaces).await?;
+            watch::run(api, &self.labels(), self.all_namespaces).await?;
             return Ok(ExitCode::SUCCESS);
         }
         let now = now();
-        let opted_in = ListParams::default().labels(&format!("{CONTROL_LABEL}={CONTROL_VALUE}"));
+        let opted_in = ListParams::default().labels(&self.labels());
         let pods = list_all(&api, opted_in).await.context("list the opted-in pods")?;
         let rows = pods.into_iter().map(|pod| PodRow::of(&pod, now));
         let table = PodTable::new(rows.collect::<Result<Vec<_>>>()?, self.all_namespaces);
         self.output.print(&table, || table.text(now), table.names(), table::STYLE)?;
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Returns the selector of the pods.
+    fn labels(&self) -> String {
+        let opted_in = format!("{CONTROL_LABEL}={CONTROL_VALUE}");
+        self.selector.iter().fold(opted_in, |all, more| format!("{all},{more}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use clap::Parser;
+    use podward_support::api_answers::json_answer;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api_server;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        get: Get,
+    }
+
+    #[tokio::test]
+    async fn pods_are_selected_by_labels() {
+        for (line, selector) in [
+            ("get", "kusionstack.io%2Fcontrol%3Dtrue"),
+            ("get -A -l app=web", "kusionstack.io%2Fcontrol%3Dtrue%2Capp%3Dweb"),
+        ] {
+            let asked = Arc::<Mutex<String>>::default();
+            let query = Arc::clone(&asked);
+            let client = api_server::client(move |request| {
+                *query.lock().unwrap() = request.uri().query().unwrap_or_default().to_owned();
+                Some(json_answer(&json!({"kind": "PodList", "metadata": {}, "items": []})))
+            });
+            Line::try_parse_from(line.split(' ')).unwrap().get.run(client).await.unwrap();
+            let asked = asked.lock().unwrap();
+            assert!(asked.split('&').any(|part| part == format!("labelSelector={selector}")), "{asked}");
+        }
     }
 }

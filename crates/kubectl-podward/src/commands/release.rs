@@ -18,10 +18,11 @@ use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use kube::Client;
 use podward_core::release::OtherFinalizers;
-use podward_runtime::args::seconds;
 use tokio::time::{Instant, timeout_at};
 
-use crate::object_target::pod_name;
+use crate::duration::duration;
+use crate::object_target::{pod_name, usage};
+use confirm::Confirm;
 use pass::TargetPods;
 use stop::PodwardInstallation;
 use tally::ReleaseTally;
@@ -33,7 +34,7 @@ use write::ReleaseWriter;
 /// they are deleted again) and all other metadata that only Podward writes. Sets readiness gates to True. The labels
 /// with which operators announce operations stay. Pods are not drained: traffic continues.
 ///
-/// At a terminal, shows what would change and asks first.
+/// At a terminal, shows what would change and asks first, also if the output goes to a file or a pipe.
 ///
 /// Of all pods of a namespace or of the cluster, also removes Podward's finalizer from DiscoveryBindings. Their instances stay
 /// in the registries.
@@ -70,8 +71,8 @@ pub(crate) struct Release {
     /// Do not ask. Without this option, a user at a terminal is shown what would change, and asked
     #[arg(long, short = 'y')]
     yes: bool,
-    /// Maximum duration of the command, in seconds
-    #[arg(long, value_name = "SECONDS", default_value = "600", value_parser = seconds)]
+    /// Maximum duration of the command: seconds, or a time such as 10m
+    #[arg(long, value_name = "TIME", default_value = "600", value_parser = duration)]
     timeout: Duration,
 }
 
@@ -96,6 +97,10 @@ fn target_name(text: &str) -> Result<String> {
 
 impl Release {
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+        if self.all && self.namespace.is_some() {
+            // clap does not see it if the namespace comes before the command.
+            return Err(usage("--all is for all namespaces: leave out --namespace").into());
+        }
         let bindings: Vec<&str> = self.pods.iter().filter_map(|name| removals::binding_name(name)).collect();
         match bindings.as_slice() {
             [] => {}
@@ -105,7 +110,7 @@ impl Release {
                 let namespace = self.namespace.as_deref();
                 return removals::release(client, &installation, namespace, name, self.dry_run).await;
             }
-            _ => bail!("name one DiscoveryBinding, and no pods with it"),
+            _ => return Err(usage("name one DiscoveryBinding, and no pods with it").into()),
         }
         let installation = PodwardInstallation::new(client.clone(), self.podward_namespace.as_deref());
         if self.stop_services {
@@ -118,9 +123,10 @@ impl Release {
                  --stop-services, or remove the label kusionstack.io/control from the pods: then Podward releases them"
             );
         }
-        let asks = !self.dry_run && !self.yes && confirm::can_ask();
-        if asks && !self.is_confirmed(&client, &installation).await? {
-            println!("nothing was changed");
+        if let Some(user) = Confirm::new(self.yes || self.dry_run)
+            && !self.is_confirmed(user, &client, &installation).await?
+        {
+            user.show("nothing was changed\n")?;
             return Ok(ExitCode::FAILURE);
         }
         // The answer may have taken a while.
@@ -171,16 +177,21 @@ impl Release {
     ///
     /// # Errors
     /// When something else would change by the time of the answer.
-    async fn is_confirmed(&self, client: &Client, installation: &PodwardInstallation) -> Result<bool> {
-        let shown = self.plan(client, ReleaseTally::default()).await?;
+    async fn is_confirmed(
+        &self,
+        user: Confirm,
+        client: &Client,
+        installation: &PodwardInstallation,
+    ) -> Result<bool> {
+        let shown = self.plan(client, ReleaseTally::shown_to(user)).await?;
         if self.stop_services {
-            println!("would stop Podward: {}", installation.describe_stop());
+            user.show(&format!("would stop Podward: {}\n", installation.describe_stop()))?;
         }
         for line in shown.bindings.values() {
-            println!("{line}");
+            user.show(&format!("{line}\n"))?;
         }
-        print!("{}", shown.pods.summary(true));
-        if !confirm::ask("Continue?").await? {
+        user.show(&shown.pods.summary(true))?;
+        if !user.ask("Continue?").await? {
             return Ok(false);
         }
         if self.plan(client, ReleaseTally::quiet()).await?.is_like(&shown) {

@@ -17,13 +17,14 @@ use archive::Archive;
 
 /// Collect what is needed to understand a problem into a file, without secrets
 ///
-/// Contains: the version of Kubernetes, nodes (conditions only), Podward's Deployments, pods, events, Leases and logs, the
-/// webhook configurations, LifecycleHooks, PodTransitionRules, DiscoveryBindings, ClusterRegistries, CloneSets (without pod
-/// templates), and opted-in pods (metadata of the protocol and status). Secrets and ConfigMaps are not read, nor what else
-/// runs in Podward's namespace. Values of environment variables, of HTTP headers and of parameters of rules, bodies of HTTP
-/// registries, the command lines of containers of others, the secret paths of the webhooks and annotations of others are
-/// removed. Look through it before you send it: names of your workloads and messages of your hooks are in it. What could not
-/// be read is in errors.txt.
+/// Contains: the versions of Kubernetes and of this plugin, nodes (conditions, taints, versions), Podward's
+/// Deployments, pods, events, Leases and logs, also those of its containers before a restart; all webhook
+/// configurations, LifecycleHooks, PodTransitionRules, DiscoveryBindings, ClusterRegistries and CloneSets (without pod
+/// templates) of the cluster, also those of others; and opted-in pods (metadata of the protocol, node, readiness gates,
+/// grace period, status). Secrets and ConfigMaps are not read, nor what else runs in Podward's namespace. Values of
+/// environment variables, of HTTP headers and of parameters of rules, bodies of HTTP registries, the command lines of
+/// containers of others, the secret paths of the webhooks and annotations of others are removed. Look through it before
+/// you send it: names of your workloads and messages of your hooks are in it. What could not be read is in errors.txt.
 ///
 /// Exit code: 0 if the file was written, also if something could not be read; 1 otherwise.
 #[derive(Debug, Args)]

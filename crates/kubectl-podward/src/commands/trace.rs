@@ -7,12 +7,12 @@ mod workload;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use clap::Args;
 use kube::Client;
 
 use crate::clock::now;
-use crate::object_target::{ObjectTarget, pod_name};
+use crate::object_target::{ObjectTarget, object_target, usage};
 use crate::operation::{PodClient, PodPlace};
 use crate::output::Output;
 use traced::Traced;
@@ -33,6 +33,9 @@ pub(crate) struct Trace {
     /// The name of a pod, or deploy/NAME, sts/NAME, rs/NAME, ds/NAME, job/NAME, cloneset/NAME
     #[arg(value_name = "POD")]
     object: String,
+    /// The name, if the first word is a kind: deploy web
+    #[arg(value_name = "NAME")]
+    name: Option<String>,
     /// Its namespace [default: the namespace of the kubeconfig's context]
     #[arg(long, short)]
     namespace: Option<String>,
@@ -54,21 +57,32 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+    /// Returns the object that is named.
+    ///
+    /// # Errors
+    /// When its kind is not known. It is an error of the command line.
+    pub(crate) fn target(&self) -> Result<ObjectTarget, clap::Error> {
+        object_target(&self.object, self.name.as_deref())
+    }
+
+    /// `target` is that of [`target`](Self::target).
+    pub(crate) async fn run(&self, client: Client, target: ObjectTarget) -> Result<ExitCode> {
         let id = self.id.as_deref();
-        let traced = match ObjectTarget::parse(&self.object)? {
-            ObjectTarget::Node(_) => bail!("operations are on pods: name a pod or a workload"),
+        let traced = match target {
+            ObjectTarget::Node(_) => {
+                return Err(usage("operations are on pods: name a pod or a workload").into());
+            }
+            ObjectTarget::Workload(..) if self.watch => {
+                let get = "--watch follows one pod: kubectl podward get --watch shows all of them";
+                return Err(usage(get).into());
+            }
             ObjectTarget::Workload(kind, name) => {
-                ensure!(
-                    !self.watch,
-                    "--watch follows one pod: kubectl podward get --watch shows all of them"
-                );
                 let namespace =
                     self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
                 of_workload(client, &namespace, kind, &name, id).await?
             }
-            ObjectTarget::Pod(_) => {
-                let place = PodPlace { pod: pod_name(&self.object)?, namespace: self.namespace.clone() };
+            ObjectTarget::Pod(pod) => {
+                let place = PodPlace { pod, namespace: self.namespace.clone() };
                 let pod = PodClient::new(client, &place);
                 if self.watch {
                     return watch::run(&pod, id).await;
@@ -76,7 +90,7 @@ impl Trace {
                 Traced::of_pod(&pod.read().await?, id)
             }
         };
-        if let Some(id) = self.id.filter(|_| traced.operations.is_empty()) {
+        if let Some(id) = id.filter(|_| traced.operations.is_empty()) {
             eprintln!("{} has no operation {id}, and its history contains none", traced.object);
             return Ok(ExitCode::FAILURE);
         }
@@ -94,4 +108,30 @@ impl Trace {
 
 fn write(path: &Path, content: &str) -> Result<()> {
     std::fs::write(path, content).with_context(|| format!("write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::api_server;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        trace: Trace,
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_traced_is_an_error_of_the_command_line() {
+        for line in ["trace svc/web", "trace node/n1", "trace node n1", "trace deploy/web --watch"] {
+            let trace = Line::try_parse_from(line.split(' ')).unwrap().trace;
+            let error = match trace.target() {
+                Ok(target) => trace.run(api_server::client(|_| None), target).await.unwrap_err(),
+                Err(error) => error.into(),
+            };
+            assert!(error.is::<clap::Error>(), "{line}: {error}");
+        }
+    }
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Args;
 use kube::Client;
-use podward_runtime::args::seconds;
 
+use crate::duration::duration;
 use crate::operation::{GoalName, PodClient, PodPlace};
 use crate::terminal::say;
 
@@ -16,7 +16,7 @@ use crate::terminal::say;
 /// Exit code: 0 if the pod has reached the state; 1 if it has not in time, or cannot any more.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Examples:\n  kubectl podward wait web-0 --for available\n  kubectl podward wait web-0 --for permitted --id upgrade --timeout 600"
+    after_help = "Examples:\n  kubectl podward wait web-0 --for available\n  kubectl podward wait web-0 --for permitted --id upgrade --timeout 10m"
 )]
 pub(crate) struct Wait {
     #[command(flatten)]
@@ -27,8 +27,8 @@ pub(crate) struct Wait {
     /// The id of the operation, for the states permitted and ended
     #[arg(long, default_value = "kubectl")]
     id: String,
-    /// The longest wait, in seconds
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
+    /// The longest wait: seconds, or a time such as 5m
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "3600")]
     timeout: Duration,
 }
 

@@ -28,7 +28,7 @@ use kube::Client;
 use serde::Serialize;
 
 use crate::clock::now;
-use crate::object_target::ObjectTarget;
+use crate::object_target::{ObjectTarget, object_target};
 use crate::output::PodsOutput;
 use crate::terminal::{FIRST, LineStyle};
 
@@ -49,6 +49,9 @@ pub(crate) struct Why {
     /// The name of a pod, or deploy/NAME, sts/NAME, rs/NAME, ds/NAME, job/NAME, cloneset/NAME, node/NAME
     #[arg(value_name = "POD", conflicts_with_all = ["selector", "all_namespaces"])]
     object: Option<String>,
+    /// The name, if the first word is a kind: deploy web
+    #[arg(value_name = "NAME", requires = "object")]
+    name: Option<String>,
     /// All pods with these labels that do not run, serve or end
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     selector: Option<String>,
@@ -64,10 +67,19 @@ pub(crate) struct Why {
 }
 
 impl Why {
-    pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
+    /// Returns the object that is named.
+    ///
+    /// # Errors
+    /// When its kind is not known. It is an error of the command line.
+    pub(crate) fn target(&self) -> Result<Option<ObjectTarget>, clap::Error> {
+        self.object.as_deref().map(|object| object_target(object, self.name.as_deref())).transpose()
+    }
+
+    /// `target` is that of [`target`](Self::target).
+    pub(crate) async fn run(&self, client: Client, target: Option<ObjectTarget>) -> Result<ExitCode> {
         let namespace = self.namespace.clone().unwrap_or_else(|| client.default_namespace().to_owned());
-        match (&self.object, &self.selector) {
-            (Some(object), _) => match ObjectTarget::parse(object)? {
+        match (target, &self.selector) {
+            (Some(target), _) => match target {
                 ObjectTarget::Pod(name) => {
                     let report = pod::report(&client, &namespace, &name).await?;
                     let waiting = (!report.causes.is_empty()).then_some(report.pod.as_str());
@@ -128,5 +140,11 @@ mod tests {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("why -l app=web -n shop").unwrap().why.selector.is_some());
+        for line in ["why deploy web", "why pod web-0"] {
+            assert!(parse(line).unwrap().why.target().is_ok(), "{line}");
+        }
+        for line in ["why svc/web", "why svc web", "why web-0 web-1"] {
+            assert_eq!(parse(line).unwrap().why.target().unwrap_err().exit_code(), 2, "{line}");
+        }
     }
 }

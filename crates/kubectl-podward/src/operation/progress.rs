@@ -4,7 +4,7 @@ use std::fmt;
 
 use anyhow::{Result, bail};
 use clap::ValueEnum;
-use podward_core::keys::Stage;
+use podward_core::keys::{DELETE_OPERATION, Stage, TO_DELETE};
 use podward_core::{Operations, Pod};
 
 use crate::lifecycle_message::lifecycle_message;
@@ -77,6 +77,11 @@ impl Goal {
         };
         let view = pod.view();
         let operations = Operations::parse(view.labels);
+        // One that is postponed has no operation until it begins again.
+        let is_requested = |id: &str| {
+            id == DELETE_OPERATION
+                && (view.labels.contains_key(TO_DELETE) || view.facts.deletion_request.is_some())
+        };
         match self {
             Goal::Permitted(id) => match operations.get(id) {
                 // While another operation goes on, one that has finished keeps its permission.
@@ -87,9 +92,12 @@ impl Goal {
                     done(format!("pod {name} is out of service: operation {id} may work on it"))
                 }
                 Some(operation) if operation.is_live() => Ok(None),
+                _ if is_requested(id) => Ok(None),
                 _ => bail!("pod {name} has no operation {id}, or it was cancelled"),
             },
-            Goal::Ended(id) if operations.get(id).is_none_or(|operation| !operation.is_live()) => {
+            Goal::Ended(id)
+                if operations.get(id).is_none_or(|operation| !operation.is_live()) && !is_requested(id) =>
+            {
                 done(format!("operation {id} of pod {name} has ended"))
             }
             Goal::Available if view.terminating => bail!("pod {name} is being deleted"),
@@ -187,6 +195,20 @@ mod tests {
         assert!(!is(&Goal::Gone, &available));
         assert!(Goal::Gone.reached(None, "shop/web").unwrap().is_some());
         assert!(Goal::Available.reached(None, "shop/web").is_err());
+    }
+
+    #[test]
+    fn a_deletion_request_without_an_operation_is_waited_for() {
+        let requested = pod(&json!({TO_DELETE: "1"}));
+        let annotation = json!({"metadata": {"annotations": {"podward.io/deletion-request": "{}"}}});
+        let withdrawn = pod_with(&json!({}), &annotation);
+        for goal in [Goal::Ended, Goal::Permitted] {
+            for pod in [&requested, &withdrawn] {
+                let reached = |id: &str| goal(id.to_owned()).reached(Some(pod), "shop/web");
+                assert!(reached(DELETE_OPERATION).unwrap().is_none());
+                assert!(!matches!(reached("up"), Ok(None)), "the request is no operation up");
+            }
+        }
     }
 
     #[test]

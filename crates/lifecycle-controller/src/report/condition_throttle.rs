@@ -29,7 +29,7 @@ pub(super) type ConditionWait = (ConditionStatus, &'static str);
 pub(super) enum StoredWait {
     /// The pod is in service and it is not, or the other way round.
     WrongService,
-    /// Nothing: the pod is new, and waits for its containers.
+    /// Nothing: the pod is new, was not operated on, and waits for its containers.
     Starts,
     /// The present wait, with another message.
     OtherMessage,
@@ -47,12 +47,18 @@ impl StoredWait {
             StoredWait::OtherMessage
         } else if told.is_some_and(|told| told != explanation.status) {
             StoredWait::WrongService
-        } else if told.is_none() && explanation.waits_for_kubelet() {
+        } else if told.is_none() && explanation.waits_for_kubelet() && !was_operated_on(pod) {
             StoredWait::Starts
         } else {
             StoredWait::Other
         }
     }
+}
+
+/// Returns whether the gate of `pod` has changed since its start.
+fn was_operated_on(pod: &CachedPod) -> bool {
+    let facts = pod.view().facts;
+    facts.gate_since.zip(facts.created_at).is_some_and(|(gate, created)| gate.since(created) > START_DELAY)
 }
 
 /// The wait that the condition of a pod does not report yet, and the one that was written last.
@@ -124,7 +130,7 @@ impl ConditionThrottle {
 
 #[cfg(test)]
 mod tests {
-    use podward_core::keys::LIFECYCLE_CONDITION;
+    use podward_core::keys::{LIFECYCLE_CONDITION, SERVICE_READY_GATE};
     use serde_json::json;
 
     use super::StoredWait::{Other, OtherMessage, Starts, WrongService};
@@ -163,8 +169,24 @@ mod tests {
         assert_eq!(told(in_service(), Some("False"), no, "Hooks"), OtherMessage);
         assert_eq!(told(json!({}), Some("False"), yes, "InService"), WrongService);
         assert_eq!(told(json!({}), None, no, "NotReady"), Starts);
-        assert_eq!(told(json!({}), Some("False"), no, "NotReady"), Other, "after an operation");
+        assert_eq!(told(json!({}), Some("False"), no, "NotReady"), Other);
         assert_eq!(told(in_service(), None, no, "NotReady"), WrongService, "its containers have failed");
+    }
+
+    #[test]
+    fn a_pod_after_an_operation_is_not_new() {
+        let stored = |gate_since: &str| {
+            let gate =
+                json!({"type": SERVICE_READY_GATE, "status": "True", "lastTransitionTime": gate_since});
+            let pod = json!({
+                "metadata": {"creationTimestamp": "2026-01-01T10:00:00Z"}, "status": {"conditions": [gate]},
+            });
+            let (status, reason) = (ConditionStatus::False, "NotReady");
+            let explanation = Explanation { status, reason, message: "waits".to_owned() };
+            StoredWait::of(&serde_json::from_value(pod).unwrap(), &explanation)
+        };
+        assert_eq!(stored("2026-01-01T10:00:02Z"), Starts);
+        assert_eq!(stored("2026-01-01T10:02:00Z"), Other);
     }
 
     #[test]

@@ -152,6 +152,31 @@ pub(crate) async fn hooks_of_a_team_are_small(fixture: &Fixture) {
     }
 }
 
+/// The attack: a team registers many hooks at once, so that no request sees the hooks of the others.
+pub(crate) async fn a_team_has_no_more_hooks_than_allowed(fixture: &Fixture) {
+    const HOOKS: usize = 96;
+    let team = fixture.registry("team").await;
+    let register = |number: usize| {
+        let mut team = team.clone();
+        let hook = v1::Hook { namespace: "shop".to_owned(), ..attached(&format!("many-{number}")) };
+        async move { team.register(request(hook)).await.err().map(|status| status.code()) }
+    };
+    let refused: Vec<Code> = stream::iter(0..HOOKS)
+        .map(register)
+        .buffer_unordered(HOOKS)
+        .filter_map(std::future::ready)
+        .collect()
+        .await;
+    let list = v1::ListRequest { namespace: "shop".to_owned() };
+    let stored = team.clone().list(list).await.unwrap().into_inner().hooks.len();
+    assert!(stored <= 64, "{stored} hooks are stored");
+    assert_eq!(refused, vec![Code::ResourceExhausted; HOOKS - stored]);
+    for number in 0..HOOKS {
+        let (name, namespace) = (format!("many-{number}"), "shop".to_owned());
+        team.clone().deregister(v1::DeregisterRequest { name, namespace }).await.unwrap();
+    }
+}
+
 /// Asks for the hooks of the namespace shop, and does not read the answer.
 async fn unread_list(channel: &mut Authorized) -> http::Response<impl Sized + use<>> {
     // ListRequest { namespace: "shop" }, after its length.

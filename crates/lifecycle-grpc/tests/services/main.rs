@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         hook_attacks::a_user_who_may_only_create_can_not_replace_a_hook,
         hook_attacks::a_team_registers_hooks_for_its_own_namespace_only,
         hook_attacks::hooks_of_a_team_are_small,
+        hook_attacks::a_team_has_no_more_hooks_than_allowed,
         hook_attacks::lists_that_are_not_read_are_limited,
         hooks::the_api_server_refuses_invalid_resources,
         hooks::registering_is_idempotent_and_probes_the_endpoint,

@@ -187,6 +187,10 @@ async fn a_deletion_request_from_before_the_opt_in_is_removed() {
                     assert_eq!(stored["metadata"]["annotations"][key], Value::Null, "{user} {marks}");
                 }
                 assert_eq!(written_by(user, &old, &stored).await, stored, "once is enough");
+                let (response, _) =
+                    response_to("/mutate", false, &review("UPDATE", old.clone(), new.clone())).await;
+                let warnings = response["warnings"].to_string();
+                assert!(warnings.contains("the deletion request is removed"), "{warnings}");
 
                 // Whoever sets the label in the same write is its author.
                 new["metadata"]["labels"][TO_DELETE] = json!("2");

@@ -74,7 +74,7 @@ impl Etcd {
                 request.limit = page.0;
             }
             if large.is_none() {
-                large = Some(self.large.begin_until(Instant::now() + self.timeout).await.map_err(busy)?);
+                large = Some(self.large.begin().await.map_err(busy)?);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::io::Read as _;
 use flate2::read::GzDecoder;
 use http_body_util::BodyExt as _;
 use hyper::body::{Body, Bytes};
+use tokio::time::Instant;
 
 use crate::limits::{Exceeded, LargeRead, LargeReads, MAX_READ, SMALL};
 
@@ -22,8 +23,12 @@ pub(super) struct Content {
 #[derive(Debug)]
 pub(super) enum BodyError {
     Exceeded(Exceeded),
+    /// It did not arrive until the deadline.
+    Late,
     /// A large one did not arrive in [`LARGE_TIME`].
     Slow,
+    /// Others read large ones. The text is for people.
+    Busy(String),
     NotGzip,
     /// The connection has ended. The text is for the log.
     Lost(String),
@@ -35,17 +40,20 @@ struct Growing<'a> {
     large: &'a LargeReads,
     bytes: Vec<u8>,
     place: Option<LargeRead>,
+    deadline: Instant,
 }
 
 impl Growing<'_> {
-    /// Adds bytes, and waits for the right to do so when they become many.
+    /// Adds bytes, and waits for the right to do so when they become many. The wait does not count.
     async fn add(&mut self, more: &[u8]) -> Result<(), BodyError> {
         let length = self.bytes.len() + more.len();
         if length > MAX_READ {
             return Err(BodyError::Exceeded(Exceeded::Bytes));
         }
         if length > SMALL && self.place.is_none() {
-            self.place = Some(self.large.begin().await);
+            let begin = Instant::now();
+            self.place = Some(self.large.begin().await.map_err(BodyError::Busy)?);
+            self.deadline += begin.elapsed();
         }
         self.bytes.extend_from_slice(more);
         Ok(())
@@ -53,25 +61,25 @@ impl Growing<'_> {
 }
 
 /// Reads a body, and unpacks it if `is_packed`. Without `is_kept` it is read and forgotten. `place` is the right that the read
-/// has already.
+/// has already. The time until `deadline` is without a wait for it.
 pub(super) async fn read<B>(
     mut body: B,
     (large, place): (&LargeReads, Option<LargeRead>),
     is_packed: bool,
     is_kept: bool,
+    deadline: Instant,
 ) -> Result<Content, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    let mut found = Growing { large, bytes: Vec::new(), place };
+    let mut found = Growing { large, bytes: Vec::new(), place, deadline };
     let mut length = 0;
     loop {
-        let next = body.frame();
-        let frame = match &found.place {
-            Some(place) => tokio::time::timeout_at(place.until, next).await.map_err(|_| BodyError::Slow)?,
-            None => next.await,
-        };
+        let limit = found.place.as_ref().map(|place| place.until).filter(|until| *until < found.deadline);
+        let late = if limit.is_some() { BodyError::Slow } else { BodyError::Late };
+        let frame = tokio::time::timeout_at(limit.unwrap_or(found.deadline), body.frame()).await;
+        let frame = frame.map_err(|_| late)?;
         let Some(frame) = frame else { break };
         let frame = frame.map_err(|error| BodyError::Lost(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -91,8 +99,8 @@ where
 
 /// Unpacks gzip.
 async fn unpacked(packed: Growing<'_>) -> Result<Growing<'_>, BodyError> {
-    let Growing { large, bytes, place } = packed;
-    let mut found = Growing { large, bytes: Vec::new(), place };
+    let Growing { large, bytes, place, deadline } = packed;
+    let mut found = Growing { large, bytes: Vec::new(), place, deadline };
     let mut decoder = GzDecoder::new(bytes.as_slice());
     let mut part = vec![0; PART];
     loop {

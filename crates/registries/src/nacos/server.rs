@@ -197,7 +197,7 @@ impl Server {
     /// Waits for the right to read much.
     ///
     /// # Errors
-    /// Fails as [`LargeReads::begin_until`](crate::limits::LargeReads::begin_until).
+    /// Fails as [`LargeReads::begin`](crate::limits::LargeReads::begin).
     pub(super) async fn begin_large(&self) -> Result<LargeRead, String> {
         self.http.begin_large().await
     }

@@ -1,5 +1,6 @@
 //! The calls of one operation of the registry to one address.
 
+use parking_lot::Mutex as SyncMutex;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -26,8 +27,8 @@ pub(super) struct Calls<'a> {
     pub(super) server: &'a Server,
     /// For errors.
     pub(super) doing: &'a str,
-    /// All calls end until then.
-    pub(super) deadline: Instant,
+    /// All calls end until then. It is later after a wait for other large reads.
+    deadline: SyncMutex<Instant>,
     /// The change that it makes, if it is one, and whether that may still be made.
     change: Option<(&'a Change, MayChange<'a>)>,
     read: BytesRead,
@@ -47,7 +48,14 @@ pub(super) type Changed = Result<Result<(), Refusal>, RegistryError>;
 
 impl<'a> Calls<'a> {
     pub(super) fn new(server: &'a Server, doing: &'a str, deadline: Instant) -> Self {
+        let deadline = SyncMutex::new(deadline);
         Self { server, doing, deadline, change: None, read: BytesRead::default(), large: Mutex::default() }
+    }
+
+    /// Sends a request, and returns the answer, of at most `max` bytes, whatever its code.
+    pub(super) async fn call(&self, request: Request, max: usize) -> Result<Answer, RegistryError> {
+        let deadline = *self.deadline.lock();
+        self.server.call(request, max, deadline, self.doing).await
     }
 
     /// Has `may_change` asked about `change` before each request that changes something: a read may have taken long.
@@ -58,11 +66,11 @@ impl<'a> Calls<'a> {
     /// Returns the names of the nodes below one, or `None` if there is no such node.
     pub(super) async fn children(&self, path: &str) -> Result<Option<Vec<String>>, RegistryError> {
         let request = Request::Children { path: path.to_owned() };
-        let mut answer = self.server.call(request.clone(), MAX_SMALL, self.deadline, self.doing).await?;
+        let mut answer = self.call(request.clone(), MAX_SMALL).await?;
         if answer.is_cut {
             // The session must not wait, because others use it too: so it is read again.
             self.begin_large().await?;
-            answer = self.server.call(request, MAX_READ, self.deadline, self.doing).await?;
+            answer = self.call(request, MAX_READ).await?;
         }
         self.decoded(answer, Exceeded::Bytes, |body| packets::children(body, MAX_INSTANCES))?
             .map_or(Ok(None), |names| names.map(Some).ok_or_else(|| self.exceeded(Exceeded::Names)))
@@ -76,9 +84,12 @@ impl<'a> Calls<'a> {
     async fn begin_large(&self) -> Result<(), RegistryError> {
         let mut large = self.large.lock().await;
         if large.is_none() {
-            let begun = self.server.large.begin_until(self.deadline).await;
+            let begin = Instant::now();
+            let begun = self.server.large.begin().await;
             let failed = |reason| self.server.error(self.doing, (RegistryErrorKind::Unavailable, reason));
-            *large = Some(begun.map_err(failed)?);
+            let begun = large.insert(begun.map_err(failed)?);
+            let mut deadline = self.deadline.lock();
+            *deadline = begun.until.min(*deadline + begin.elapsed());
         }
         Ok(())
     }
@@ -149,7 +160,7 @@ impl<'a> Calls<'a> {
             may_change(change)?;
         }
         let is_transaction = matches!(request, Request::Multi(_));
-        let mut answer = self.server.call(request, MAX_SMALL, self.deadline, self.doing).await?;
+        let mut answer = self.call(request, MAX_SMALL).await?;
         if is_transaction && answer.code == 0 {
             answer.code = packets::multi(&answer.body)
                 .map_err(|error| RegistryError { kind: RegistryErrorKind::Unknown, ..self.invalid(error) })?;
@@ -175,7 +186,7 @@ impl<'a> Calls<'a> {
         request: Request,
         decode: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<Option<T>, RegistryError> {
-        let answer = self.server.call(request, MAX_SMALL, self.deadline, self.doing).await?;
+        let answer = self.call(request, MAX_SMALL).await?;
         self.decoded(answer, Exceeded::OneInstance, decode)
     }
 

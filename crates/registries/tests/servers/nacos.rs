@@ -187,6 +187,31 @@ async fn an_instance_that_is_not_healthy_may_return(nacos: &Nacos, stub: &NacosS
     Ok(())
 }
 
+#[tokio::test]
+async fn an_instance_that_clients_see_is_in_service_whatever_is_stored() -> Result<()> {
+    for version in [2, 3] {
+        let stub = NacosStub::new(version, None);
+        let nacos = client(&connection(vec![stub.start().await?]))?;
+        let api = service("api");
+        stub.put_ephemeral("api", "10.0.0.8", 80);
+        stub.put_ephemeral("api", "10.0.0.9", 80);
+        stub.show_only("10.0.0.9");
+        let found = nacos.instances(0, &api).await?;
+        let shown: Vec<_> = found.iter().map(|found| (found.host.as_str(), found.in_service)).collect();
+        assert_eq!(shown, [("10.0.0.8", true), ("10.0.0.9", true)], "{version}");
+        let wanted = Instance { port: 80, ..instance("1", "10.0.0.9") };
+        let found = nacos.instance(0, &api, &wanted).await?.context("it counts as absent")?;
+        assert!(found.in_service, "{version}");
+
+        stub.hide_stored();
+        let error = common::refused(nacos.instances(0, &api).await)?;
+        assert_eq!(error.kind, RegistryErrorKind::Unavailable, "{version}: {error}");
+        assert!(error.reason.contains("a proxy has to pass"), "{version}: {error}");
+        assert_eq!(nacos.instances(0, &service("other")).await?, [], "{version}");
+    }
+    Ok(())
+}
+
 /// Version 3 lists the instances of one cluster, and clients do not see a cluster whose instances are all disabled.
 async fn another_client_finds_an_instance_that_is_out_of_service(nacos: &Nacos, other: &Nacos) -> Result<()> {
     let service = service("east");

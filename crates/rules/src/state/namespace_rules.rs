@@ -98,6 +98,11 @@ impl NamespaceRules {
         self.changed.notify_one();
     }
 
+    /// Forgets what the webhooks of the rule set `name` have answered: it was changed, or removed.
+    pub(crate) fn forget_answers(&mut self, name: &str) {
+        self.answers.retain(|(set, ..), _| set != name);
+    }
+
     /// Returns the rule sets to decide about together, and removes the marks: the marked rule sets, and all that select
     /// a pod with check requests that one of these rule sets also selects.
     pub(crate) fn take_changed(&mut self) -> BTreeSet<String> {

@@ -36,7 +36,11 @@ impl RuleCache {
             return false;
         }
         let set = record.set.clone();
+        let is_changed = same.is_none_or(|before| before.generation != record.generation);
         let rules = self.namespaces.entry(namespace.clone()).or_default();
+        if is_changed {
+            rules.forget_answers(&name);
+        }
         rules.mark_changed([&name]);
         rules.records.insert(name.clone(), record);
         if !has_same_rules {
@@ -55,6 +59,7 @@ impl RuleCache {
         self.index.remove(namespace, name);
         let Some(rules) = self.namespaces.get_mut(namespace) else { return };
         rules.records.remove(name);
+        rules.forget_answers(name);
         rules.unstored.remove(name);
         rules.errors.remove(name);
         rules.mark_all_changed();

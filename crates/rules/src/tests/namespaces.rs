@@ -1,14 +1,16 @@
 //! The state of namespaces follows their PodTransitionRules and pods.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::watcher::Event;
 use podward_core::keys::{SERVICE_AVAILABLE, Stage};
-use podward_core::rules::{OtherChecks, check_requests};
+use podward_core::rules::{OtherChecks, WebhookAnswer, check_requests};
 use serde_json::{Value, json};
 
-use super::super::state::{RuleCache, RuleRecord};
+use super::super::state::{KnownAnswer, RuleCache, RuleRecord};
+use super::super::worker::until_cached;
 use super::api_server::{ApiServer, Kind};
 use super::leader::{Leader, pod};
 use super::{budget, is_out};
@@ -245,5 +247,56 @@ async fn the_state_of_a_namespace_without_rules_is_dropped() {
     };
     leader.until("the others wait", |leader| (0..4).all(|pod| waits(leader, pod))).await;
     assert!(is_kept(&leader) && server.labels("web-3").contains_key(SERVICE_AVAILABLE));
+    leader.end().await;
+}
+
+/// A webhook has to be asked again for a rule that has changed, whether a decision came in between or not.
+#[test]
+fn what_webhooks_answered_to_another_version_of_a_rule_does_not_count() {
+    let pods = pods(&[("a", &[("requests", "")])]);
+    let mut cache = RuleCache::default();
+    cache.relist_pods(&pods);
+    let put = |cache: &mut RuleCache, uid: &str, version: u64, generation: i64| {
+        let (uid, record) = (uid.to_owned(), record("web", version, json!({"app": "web"})));
+        cache.put(RuleRecord { uid, generation, ..record }, &pods, true);
+    };
+    let answer = |cache: &mut RuleCache| {
+        let rules = cache.namespaces.get_mut("shop").unwrap();
+        let request = rules.pods["a"].requests[0].clone();
+        let key = ("web".to_owned(), "outside".to_owned(), "a".to_owned(), request);
+        rules.answers.insert(key, KnownAnswer { answer: WebhookAnswer::Approved, fingerprint: None });
+    };
+    let is_known = |cache: &RuleCache| !cache.namespaces["shop"].answers.is_empty();
+    put(&mut cache, "first", 1, 1);
+    answer(&mut cache);
+    put(&mut cache, "first", 2, 1);
+    assert!(is_known(&cache), "only its status has changed");
+    put(&mut cache, "first", 3, 2);
+    assert!(!is_known(&cache));
+    answer(&mut cache);
+    put(&mut cache, "second", 4, 2);
+    assert!(!is_known(&cache), "another rule has its name");
+    answer(&mut cache);
+    cache.remove("shop", "web");
+    assert!(!is_known(&cache));
+}
+
+/// Otherwise the operations of a namespace would wait as long as anybody changes rules anywhere.
+#[tokio::test]
+async fn a_rule_that_is_gone_is_not_waited_for_while_others_change() {
+    let mut leader = Leader::start(&ApiServer::new(), "one");
+    leader.until("rules are watched", |leader| leader.server.rule_watches() > 0).await;
+    let context = leader.rules.context.clone();
+    let others_change = async {
+        for _ in 0..20 {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            context.rule_events.send_modify(|count| *count += 1);
+        }
+    };
+    let gone = vec![("gone".to_owned(), "uid".to_owned(), 1)];
+    tokio::select! {
+        () = until_cached(&context, "shop", gone) => {}
+        () = others_change => panic!("it waits for a rule that does not exist"),
+    }
     leader.end().await;
 }

@@ -49,7 +49,14 @@ pub(super) fn consult_webhooks(
     let decided: HashSet<&String> = snapshot.records.iter().map(|record| &record.set.name).collect();
     if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
         rules.answers.retain(|(set, ..), _| !decided.contains(set) && rules.records.contains_key(set));
-        rules.answers.extend(answers);
+        // What was answered to an earlier version does not count for this one.
+        let is_current = |record: &&RuleRecord| {
+            let stored = rules.records.get(&record.set.name);
+            stored.is_some_and(|it| (&it.uid, it.generation) == (&record.uid, record.generation))
+        };
+        let current: HashSet<&String> =
+            snapshot.records.iter().filter(is_current).map(|record| &record.set.name).collect();
+        rules.answers.extend(answers.into_iter().filter(|((set, ..), _)| current.contains(set)));
     }
     states
 }

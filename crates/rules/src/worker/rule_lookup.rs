@@ -10,6 +10,7 @@ use podward_api::PodTransitionRule;
 use podward_core::rules::CheckRequest;
 use podward_kube_util::CachedPod;
 use podward_runtime::retry::{API_SERVER, api_call, delay_after};
+use tokio::time::{Instant, timeout_at};
 
 use super::super::context::RuleContext;
 use super::read_barrier::BarrierState;
@@ -87,15 +88,17 @@ async fn list(context: &RuleContext, namespace: &str) -> Result<Vec<ListedRule>,
 }
 
 /// Waits until the cache has contained everything in `listed`.
-async fn until_cached(context: &RuleContext, namespace: &str, mut listed: Vec<ListedRule>) {
+pub(crate) async fn until_cached(context: &RuleContext, namespace: &str, mut listed: Vec<ListedRule>) {
     let mut events = context.rule_events.subscribe();
+    let mut until = Instant::now() + WATCH_TIMEOUT;
     loop {
         events.mark_unchanged();
         if !are_missing(context, namespace, &mut listed) {
             return;
         }
-        // A rule that was deleted or recreated since never appears as listed. Then a newer list serves as well.
-        if tokio::time::timeout(WATCH_TIMEOUT, events.changed()).await.is_err() {
+        // A rule that was deleted or recreated since never appears as listed. Then a newer list serves as well. Events of
+        // other rules do not change the time.
+        if timeout_at(until, events.changed()).await.is_err() {
             let missing = listed.last().map(|(name, ..)| name);
             tracing::warn!(
                 namespace,
@@ -105,6 +108,7 @@ async fn until_cached(context: &RuleContext, namespace: &str, mut listed: Vec<Li
             if let Ok(newer) = list(context, namespace).await {
                 listed = newer;
             }
+            until = Instant::now() + WATCH_TIMEOUT;
         }
     }
 }

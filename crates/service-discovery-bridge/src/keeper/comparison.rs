@@ -7,6 +7,7 @@ use std::time::Duration;
 use podward_api::discovery_binding::BindingMode;
 use podward_registries::{Instance, Listed, ServiceKey, Unreadable};
 
+use super::renewal::Heartbeats;
 use super::tracked::{SyncState, TrackedPod};
 use crate::model::{Binding, Decision, Desired, Orphan, Presence, Suspect, Whose, decide, marked_uid};
 use crate::sync::{Place, RegistryAccess, read_services};
@@ -33,13 +34,15 @@ pub(crate) struct Comparison {
 
 /// Lists every address, and reopens the pods of which an address does not show what it should. An address that cannot be
 /// read shows nothing, so nothing follows from it. `services` are those of pods so far, for registries that cannot list
-/// services: those without pods stay until no address shows an instance of the binding in them.
+/// services: those without pods stay until no address shows an instance of the binding in them. Heartbeats are sent
+/// meanwhile.
 pub(crate) async fn compare(
     access: &RegistryAccess,
     binding: &Binding,
     pods: &mut HashMap<String, TrackedPod>,
     services: &mut HashSet<ServiceKey>,
     now: Duration,
+    heartbeats: &mut Heartbeats<'_>,
 ) -> Comparison {
     let mut comparison = Comparison::default();
     let mut of_services: HashMap<ServiceKey, Vec<&String>> = HashMap::new();
@@ -58,7 +61,8 @@ pub(crate) async fn compare(
     for (address, name) in access.addresses().iter().enumerate() {
         let mut shown = Shown::default();
         let visit = |service: ServiceKey, listed: Listed| view.look(service, listed, &mut shown);
-        if let Err(error) = read_services(access, address, services, visit).await {
+        let read = read_services(access, address, services, visit);
+        if let Err(error) = heartbeats.during(read, view.pods).await {
             access.note(&error);
             comparison.unreachable.push(error.to_string());
             continue;

@@ -6,6 +6,7 @@ mod ending;
 mod events;
 mod kruise;
 mod pods;
+mod putting_back;
 mod removals;
 mod report;
 mod spans;
@@ -70,6 +71,8 @@ pub(crate) struct BindingTask {
     tracked: HashMap<String, TrackedPod>,
     /// Pods of `tracked` that do not exist any more, or that the binding does not select any more.
     gone: HashSet<String>,
+    /// Pods whose applications register themselves, and that are out of service because of an operation.
+    taken_out: HashSet<String>,
     calls: Vec<OpenCall>,
     limit: RemovalLimit,
     /// Instances of this binding that no pod should have: those of the last comparison, or, if the registry cannot be read,
@@ -119,6 +122,8 @@ pub(crate) struct BindingTask {
     held_pods: HashSet<String>,
     /// The UID of the deleted binding whose hook and finalizers were removed. Another one may get its name.
     ended: Option<String>,
+    /// The UID of the deleted binding whose hook was removed.
+    unhooked: Option<String>,
     /// True once a comparison has read an address: before, nothing is known about which pods are in service.
     is_seen: bool,
     /// From when finalizers that could not be added or removed are tried again.
@@ -140,6 +145,7 @@ impl BindingTask {
             fence,
             tracked: HashMap::new(),
             gone: HashSet::new(),
+            taken_out: HashSet::new(),
             calls: Vec::new(),
             limit: RemovalLimit::default(),
             orphans: Vec::new(),
@@ -170,6 +176,7 @@ impl BindingTask {
             hook: None,
             held_pods: HashSet::new(),
             ended: None,
+            unhooked: None,
             is_seen: false,
             guard_due: Duration::ZERO,
             guard_problem: None,
@@ -258,10 +265,16 @@ impl BindingTask {
     async fn pass(&mut self, entry: &BindingEntry, hook: &HookState) -> Duration {
         self.rejected.clone_from(&entry.problem);
         let is_deleted = entry.object.metadata.deletion_timestamp.is_some();
-        if is_deleted && !status::has_finalizer(&entry.object, BINDING_FINALIZER) && self.fence.is_open() {
+        let taken_out = entry.valid.as_ref().filter(|binding| is_deleted && self.has_taken_out(binding));
+        let has_taken_out = taken_out.is_some();
+        let has_own = status::has_finalizer(&entry.object, BINDING_FINALIZER);
+        if has_taken_out && self.fence.is_open() {
+            // Operations on other pods do not wait for the binding.
+            self.end(entry, false).await;
+        } else if is_deleted && !has_own && self.fence.is_open() {
             // It has no instances of its own, so its registry is not needed.
             self.miss_pods();
-            self.end(entry).await;
+            self.end(entry, true).await;
             return if self.is_ended(entry) { MAX_PAUSE } else { GUARD_RETRY };
         }
         let Some(binding) = entry.valid.clone() else {

@@ -37,6 +37,8 @@ pub(crate) struct TrackedPod {
     pub(crate) unreadable: Option<String>,
     /// True if the registry has shown the instance in service since it last showed it out of service.
     pub(crate) is_in_service: bool,
+    /// Until when a registration whose result is not known may still take effect. Zero if there is none.
+    pub(crate) in_doubt_until: Duration,
     /// When the registration was renewed last.
     pub(crate) renewed: Option<Duration>,
     /// The number of the last call to the registry that was reported in a trace.
@@ -80,6 +82,7 @@ impl TrackedPod {
             moved: None,
             unreadable: None,
             is_in_service: false,
+            in_doubt_until: Duration::ZERO,
             renewed: None,
             reported_calls: 0,
         };
@@ -163,13 +166,28 @@ impl TrackedPod {
         matches!(self.state, SyncState::Open { failures: 1.., .. })
     }
 
-    /// Records the outcome of a task.
-    pub(crate) fn record(&mut self, outcome: Outcome, now: Duration) {
+    /// Records at `now` that the instance that was to be removed belongs to another pod or binding by now.
+    pub(crate) fn leave_to_other(&mut self, now: Duration) {
+        let shown = Outcome::Shown { unreachable: Vec::new(), drifted: false, written: false };
+        self.record(shown, self.in_doubt_until, now);
+    }
+
+    /// Records at `now` the outcome of a task that began at `begin`.
+    pub(crate) fn record(&mut self, outcome: Outcome, begin: Duration, now: Duration) {
         let failures = match &self.state {
             SyncState::Open { failures, .. } => *failures,
             SyncState::Shown { .. } => 0,
         };
-        if matches!(outcome, Outcome::Shown { .. }) && self.presence != Presence::Unchanged {
+        let is_shown = matches!(outcome, Outcome::Shown { .. });
+        let adds = matches!(self.presence, Presence::InService | Presence::Unchanged);
+        if is_shown && !adds && begin < self.in_doubt_until {
+            let problem = "the result of an earlier registration is not known, and it may still take effect; the registry is looked \
+                           at again when that time has passed";
+            let (due, problem) = (self.in_doubt_until, Some(problem.to_owned()));
+            self.state = SyncState::Open { due, failures: failures + 1, problem };
+            return;
+        }
+        if is_shown && self.presence != Presence::Unchanged {
             self.is_in_service = self.presence == Presence::InService;
         }
         self.state = match outcome {
@@ -281,19 +299,39 @@ mod tests {
         RegistryAccess::new(Arc::new(recorded("").0), &connection, Arc::from("c"), None)
     }
 
+    fn shown() -> Outcome {
+        Outcome::Shown { unreachable: Vec::new(), drifted: false, written: false }
+    }
+
+    #[test]
+    fn a_registration_in_doubt_holds_removals_that_were_read_before_it_is_over() {
+        let (binding, access) = (binding(json!({})), access());
+        let mut tracked = TrackedPod::new(Arc::new(pod("u")), &binding, &access);
+        tracked.in_doubt_until = at(15_000);
+        tracked.record(shown(), at(5000), at(5100));
+        assert!(matches!(tracked.state, SyncState::Shown { .. }), "an addition");
+        let drained = BoundPod { demand: Demand::OutForDelete, ..pod("u") };
+        tracked.update(Some(Arc::new(drained)), &binding, &binding, &access);
+        tracked.record(shown(), at(14_900), at(15_100));
+        assert!(tracked.problem().is_some_and(|problem| problem.contains("may still take effect")));
+        assert!(!tracked.is_due(at(14_999)) && tracked.is_due(at(15_000)));
+        tracked.record(shown(), at(15_000), at(15_100));
+        assert!(matches!(tracked.state, SyncState::Shown { .. }));
+    }
+
     #[test]
     fn a_change_is_read_back_when_the_registry_can_show_it() {
         let mut tracked = TrackedPod::new(Arc::new(pod("u")), &binding(json!({})), &access());
         assert!(tracked.presence == Presence::InService && tracked.is_due(at(0)) && !tracked.was_tried());
         let written = || Outcome::Written(at(1000), "late".to_owned());
-        tracked.record(written(), at(5000));
+        tracked.record(written(), at(4900), at(5000));
         assert!(!tracked.is_due(at(5999)) && tracked.is_due(at(6000)) && tracked.was_tried());
         assert_eq!(tracked.problem(), None);
         for _ in 0..3 {
-            tracked.record(written(), at(6000));
+            tracked.record(written(), at(6000), at(6000));
         }
         assert_eq!(tracked.problem(), Some("late"), "it was made four times, and is not shown");
-        tracked.record(Outcome::Shown { unreachable: Vec::new(), drifted: false, written: false }, at(9000));
+        tracked.record(shown(), at(8900), at(9000));
         let SyncState::Shown { at: shown, .. } = &tracked.state else { panic!("{tracked:?}") };
         assert!(shown.since == at(9000) && tracked.is_in_service && !tracked.was_tried());
     }

@@ -4,12 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use podward_api::discovery_binding::BindingMode;
 use podward_api::registry_connection::{RegistryConnection, RegistryKind};
 use podward_registries::{Capabilities, Instance, Registry, RegistryError, RegistryErrorKind, ServiceKey};
 
 use super::call_log::CallLog;
 use super::place::PlaceFields;
 use crate::model::{Binding, CacheWaits};
+
+/// A change may take effect for this time at least after its result was not known.
+const MIN_DOUBT: Duration = Duration::from_secs(10);
 
 /// A client of a registry, and what it can do. Clones share the client.
 #[derive(Clone, Debug)]
@@ -23,6 +27,9 @@ pub(crate) struct RegistryAccess {
     pub(crate) kind: RegistryKind,
     /// By what it tells services and instances apart.
     pub(crate) places: Arc<PlaceFields>,
+    /// For how long after a change whose result is not known it may still take effect: twice the timeout of a call, and at
+    /// least 10 s.
+    pub(crate) in_doubt: Duration,
     /// The latest calls, if they are recorded.
     pub(crate) calls: Option<Arc<CallLog>>,
 }
@@ -37,7 +44,8 @@ impl RegistryAccess {
         let capabilities = registry.capabilities();
         let places = Arc::new(PlaceFields::new(connection, &capabilities));
         let kind = connection.kind;
-        Self { registry, capabilities, cluster, denied: Arc::default(), kind, places, calls }
+        let in_doubt = (2 * Duration::from_secs(connection.timeout_seconds.into())).max(MIN_DOUBT);
+        Self { registry, capabilities, cluster, denied: Arc::default(), kind, places, in_doubt, calls }
     }
 
     /// Notes an error of the registry.
@@ -68,12 +76,17 @@ impl RegistryAccess {
         self.places.place(one.1) == self.places.place(other.1) && service(one.0) == service(other.0)
     }
 
+    /// Returns whether instances are found by their ids or addresses. Otherwise they are found only in lists.
+    pub(crate) fn finds_single(&self, mode: BindingMode) -> bool {
+        mode == BindingMode::Own || self.capabilities.by_address
+    }
+
     /// Returns the waits after a removal.
     pub(crate) fn cache_waits(&self, binding: &Binding) -> CacheWaits {
         CacheWaits {
             list_lag: match binding.client_cache {
                 // Who says that clients keep nothing reads single instances, which are not cached.
-                Some(Duration::ZERO) => Duration::ZERO,
+                Some(Duration::ZERO) if self.finds_single(binding.mode) => Duration::ZERO,
                 _ => self.capabilities.list_lag,
             },
             clients: binding.client_cache.unwrap_or(self.capabilities.cache),

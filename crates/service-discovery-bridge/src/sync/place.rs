@@ -8,6 +8,8 @@ use podward_registries::{Capabilities, Instance, ServiceKey, Unreadable};
 pub(crate) struct PlaceFields {
     kind: RegistryKind,
     fields: Vec<&'static str>,
+    /// True if a call that deregisters without a read before names the pod of the instance by its mark.
+    names_pod: bool,
 }
 
 /// What an instance of a service is known by. Fields that the registry does not look at are empty.
@@ -24,6 +26,7 @@ impl PlaceFields {
     pub(crate) fn new(connection: &RegistryConnection, capabilities: &Capabilities) -> Self {
         let kind = connection.kind;
         let http = connection.http.as_ref();
+        let mut names_pod = false;
         let mut fields = match kind {
             RegistryKind::Nacos => vec!["service", "namespace", "group", "cluster"],
             RegistryKind::Consul => vec!["service", "namespace"],
@@ -43,11 +46,18 @@ impl PlaceFields {
             Some(http) if kind == RegistryKind::Http && http.read.is_none() => {
                 let named = |field: &&str| http.deregister.as_ref().is_some_and(|call| is_named(call, field));
                 fields.extend(["id", "host", "port", "cluster"].into_iter().filter(named));
+                names_pod =
+                    ["metadata}", "metadata['podward-uid']", "metadata['podward-pod']"].iter().any(named);
             }
             _ if capabilities.by_address => fields.extend(["host", "port"]),
             _ => fields.push("id"),
         }
-        Self { kind, fields }
+        Self { kind, fields, names_pod }
+    }
+
+    /// Returns whether two pods with one address may be one instance for the registry.
+    pub(crate) fn may_share(&self) -> bool {
+        !self.names_pod && !self.has("id")
     }
 
     fn has(&self, field: &str) -> bool {
@@ -169,7 +179,10 @@ mod tests {
         assert!(
             by_host.place(&instance) == by_host.place(&moved) && by_host.service(&a) != by_host.service(&b)
         );
+        assert!(by_host.may_share());
+        assert!(!http("/${host}?pod=${metadata['podward-uid']:-none}", None).may_share());
         let by_id = http("/instances/${id:-none}", None);
+        assert!(!by_id.may_share());
         assert!(by_id.place(&instance) != by_id.place(&moved) && by_id.service(&a) == by_id.service(&b));
         let read = http("/${group}/${service}/${id}", Some("/${service}"));
         assert_eq!(read.service(&a), service("", "", "web"));

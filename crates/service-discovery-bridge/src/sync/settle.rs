@@ -33,11 +33,13 @@ type View = Result<Vec<Instance>, RegistryError>;
 /// The addresses that have not answered, with the errors. They are not read again, because each read would take its whole time.
 type Silent = Mutex<HashMap<usize, RegistryError>>;
 
-/// Writes what has to be written for `tasks`, and reads it back, unless that has to wait. The outcomes are in the order of
-/// the tasks.
-pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outcome> {
+/// Writes what has to be written for `tasks`, and reads it back, unless that has to wait. Returns the outcomes in the order of
+/// the tasks, and the tasks of which an addition has no known result: it may take effect later.
+pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> (Vec<Outcome>, HashSet<usize>) {
+    let mut unknown = HashSet::new();
     if !access.registry.can_read() {
-        return write_blindly(access, tasks).await;
+        let outcomes = write_blindly(access, tasks, &mut unknown).await;
+        return (outcomes, unknown);
     }
     let mut outcomes: Vec<Option<Outcome>> = vec![None; tasks.len()];
     let mut errors: HashMap<usize, RegistryError> = HashMap::new();
@@ -70,6 +72,7 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
         }
         for (index, error) in write(access, changes).await {
             access.note(&error);
+            note_unknown(&mut unknown, tasks, index, &error);
             match error.kind {
                 // The next round reads what is there.
                 RegistryErrorKind::Conflict | RegistryErrorKind::Unknown => {
@@ -92,7 +95,14 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outco
         .map(|(index, outcome)| outcome.unwrap_or_else(|| unread(index)))
         .collect();
     look_into_lists(access, tasks, &mut outcomes).await;
-    outcomes
+    (outcomes, unknown)
+}
+
+/// Notes the task `index` if `error` leaves unknown whether its addition takes effect.
+fn note_unknown(unknown: &mut HashSet<usize>, tasks: &[Task], index: usize, error: &RegistryError) {
+    if error.kind == RegistryErrorKind::Unknown && adds(&tasks[index]) {
+        unknown.insert(index);
+    }
 }
 
 /// Returns a text for a task whose change is not shown.
@@ -166,11 +176,11 @@ async fn read(access: &RegistryAccess, tasks: &[Task], open: &[usize], silent: &
         by_service.entry(&tasks[*index].desired.service).or_default().push(place);
     }
     let lists = access.capabilities.list_lag.is_zero();
-    let by_id = tasks.first().is_some_and(|task| task.mode == BindingMode::Own);
+    let by_id = tasks.first().is_some_and(|task| access.finds_single(task.mode));
     let mut calls = Vec::new();
     for (service, places) in by_service {
         for address in 0..access.addresses().len() {
-            let together = match by_id || access.capabilities.by_address {
+            let together = match by_id {
                 true => places.len() >= LIST_FROM && (lists || access.registry.reads_many()),
                 // An instance is only found in a list.
                 false => lists,
@@ -243,7 +253,7 @@ fn is_no_answer(error: &RegistryError) -> bool {
 async fn find(access: &RegistryAccess, address: usize, task: &Task) -> View {
     let registry = &access.registry;
     let Desired { service, instance, .. } = &task.desired;
-    if task.mode == BindingMode::Own || access.capabilities.by_address {
+    if access.finds_single(task.mode) {
         return Ok(registry.instance(address, service, instance).await?.into_iter().collect());
     }
     let listed = of_task(access, &registry.listed(address, service).await?, task)?;
@@ -297,7 +307,11 @@ async fn write(access: &RegistryAccess, changes: Vec<(usize, Change)>) -> Vec<(u
 }
 
 /// Writes the wanted states to a registry that cannot be read.
-async fn write_blindly(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outcome> {
+async fn write_blindly(
+    access: &RegistryAccess,
+    tasks: &[Task],
+    unknown: &mut HashSet<usize>,
+) -> Vec<Outcome> {
     let mut outcomes: Vec<Outcome> = tasks
         .iter()
         .map(|_| Outcome::Shown { unreachable: Vec::new(), drifted: false, written: true })
@@ -316,6 +330,7 @@ async fn write_blindly(access: &RegistryAccess, tasks: &[Task]) -> Vec<Outcome> 
     });
     for (index, error) in write(access, changes.collect()).await {
         access.note(&error);
+        note_unknown(unknown, tasks, index, &error);
         if let Some(outcome) = outcomes.get_mut(index) {
             *outcome = Outcome::Failed(error.to_string());
         }

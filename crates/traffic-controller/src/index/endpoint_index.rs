@@ -19,7 +19,7 @@ use crate::clock::before;
 
 /// The kinds without which the index proves nothing. Nodes are the last: not all answers depend on them.
 const NEEDED_KINDS: [&str; 3] = [SliceObject::KIND, ServiceObject::KIND, NodeObject::KIND];
-/// How long the index remembers the last change of a pod that is in no slice any more.
+/// How long the index remembers the last change of a pod that is in no slice any more, at least.
 pub(crate) const RETENTION: Duration = Duration::from_secs(600);
 
 /// The maximum number of ports of a pod that are sent to a node-agent. More do not fit into its largest message.
@@ -368,10 +368,10 @@ impl EndpointIndex {
         self.nodes.len()
     }
 
-    /// Removes what happened more than [`RETENTION`] ago: the Services and routes that pods have left, and the entries
-    /// of pods that are in no slice.
-    pub(crate) fn sweep(&mut self, now: UnixNanos) {
-        let limit = before(now, RETENTION);
+    /// Removes what happened more than `retention` before `now`: the Services and routes that pods have left, and the
+    /// entries of pods that are in no slice.
+    pub(crate) fn sweep(&mut self, now: UnixNanos, retention: Duration) {
+        let limit = before(now, retention);
         self.bypass.sweep(limit);
         self.owners.retain(|_, entry| {
             for left in &mut entry.left {

@@ -115,9 +115,9 @@ fn a_change_of_one_pod_is_not_a_change_of_the_others() {
     assert_eq!(index.pod_endpoints(&pod("a")).left, [None; 3]);
     put(&mut index, "s1", slice("web", &[]), 12);
     assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap().seen, at(12));
-    index.sweep(at(611));
+    index.sweep(at(611), RETENTION);
     assert_eq!(index.pod_endpoints(&pod("a")).changed[0].unwrap().seen, at(12));
-    index.sweep(at(613));
+    index.sweep(at(613), RETENTION);
     assert_eq!(index.pod_endpoints(&pod("a")).changed, [None; 2]);
 }
 

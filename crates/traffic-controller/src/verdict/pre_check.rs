@@ -3,11 +3,12 @@
 use podward_core::UnixNanos;
 use podward_core::hooks::EvidenceLevel::{Assumed, Proven};
 
+use super::interrupted_watch::interrupted_watch_but_nodes;
 use super::text::count;
 use super::traffic_verdict::TrafficVerdict;
 use super::wait_times::WaitTimes;
 use crate::clock::{after, between};
-use crate::index::{LocalEndpoints, LocalPolicy, ObjectKey, OtherEndpoints};
+use crate::index::{LocalEndpoints, LocalPolicy, ObjectKey, OtherEndpoints, PodEndpoints};
 
 /// A Service that shows the pod as ready, with its other endpoints.
 #[derive(Clone, Debug)]
@@ -53,8 +54,8 @@ struct LastEndpoint {
     consequence: &'static str,
 }
 
-/// Returns `Pending` while the pod is the last ready endpoint of one of its `services` and another endpoint is
-/// starting, but at most for [`WaitTimes::surge`] after `asked_at`, by the clock of `now`. Otherwise returns `Done`.
+/// Returns `Pending` while a watch is interrupted without which the `endpoints` of the pod and its `services` may be out
+/// of date, and while the pod is the last ready endpoint of one of its `services` and another endpoint is starting, but at most for [`WaitTimes::surge`] after `asked_at`, by the clock of `now`. Otherwise returns `Done`.
 /// The same holds for the last endpoint on a node, if the Service makes a node use only its own endpoints.
 ///
 /// The wait exists because kube-proxy falls back to endpoints that are serving while they terminate, and a pod whose
@@ -65,11 +66,15 @@ struct LastEndpoint {
 /// from the same moment the node drops what load balancers still send. So nothing can be drained first, and the
 /// evidence is ASSUMED.
 pub(crate) fn pre_check(
+    endpoints: &PodEndpoints,
     services: &[RemainingEndpoints],
     wait_times: &WaitTimes,
     asked_at: UnixNanos,
     now: UnixNanos,
 ) -> TrafficVerdict {
+    if let Some(interrupted) = interrupted_watch_but_nodes(endpoints) {
+        return interrupted;
+    }
     let last: Vec<LastEndpoint> = services.iter().filter_map(RemainingEndpoints::is_last).collect();
     let end = after(asked_at, wait_times.surge);
     let surge = wait_times.surge.as_secs_f64();

@@ -15,7 +15,7 @@ use super::slices::not_ready_in_slices;
 use super::traffic_verdict::{TrafficVerdict, VerdictPart};
 use super::wait_times::WaitTimes;
 use crate::clock::after;
-use crate::index::{PodEndpoints, RETENTION, ServiceKind, ServiceMembership};
+use crate::index::{PodEndpoints, ServiceKind, ServiceMembership};
 
 /// Upper bound for the time in which a kubelet may still report a pod as Ready by a gate that is False (0.7 s was measured
 /// on a busy node).
@@ -76,7 +76,7 @@ pub(crate) fn prepare(
         // The pod may have left a slice just before. After the first of these times its traffic has ended.
         let ends = endpoints.never_listed_since.map(|since| {
             let end = after(since, wait_times.propagation + wait_times.quiet);
-            (end, after(since, RETENTION).max(end))
+            (end, after(since, wait_times.retention()).max(end))
         });
         if let Some((end, _)) = ends.filter(|(_, known)| now < *known) {
             slices += "; the pod may have left a Service before this process started or while its watch was interrupted";

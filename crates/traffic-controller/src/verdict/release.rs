@@ -2,10 +2,10 @@
 
 use podward_core::hooks::EvidenceLevel::{Assumed, Proven};
 
-use super::interrupted_watch::interrupted_watch;
+use super::interrupted_watch::interrupted_watch_but_nodes;
 use super::text::join_names;
 use super::traffic_verdict::TrafficVerdict;
-use crate::index::{NodeObject, PodEndpoints, WatchedObject};
+use crate::index::PodEndpoints;
 
 /// Returns `Done` when no slice shows the pod as ready. The pod is deleted, terminating, or `opted_out`.
 ///
@@ -18,10 +18,7 @@ pub(crate) fn release(endpoints: &PodEndpoints, opted_out: bool) -> TrafficVerdi
             "the pod has opted out; its Services no longer depend on Podward",
         );
     }
-    // The answer does not depend on nodes.
-    if endpoints.interrupted != Some(NodeObject::KIND)
-        && let Some(interrupted) = interrupted_watch(endpoints)
-    {
+    if let Some(interrupted) = interrupted_watch_but_nodes(endpoints) {
         return interrupted;
     }
     let managed = endpoints.services.iter();

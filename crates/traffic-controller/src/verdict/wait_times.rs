@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::index::RETENTION;
+
 /// The times to wait where nothing can be observed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WaitTimes {
@@ -15,4 +17,12 @@ pub(crate) struct WaitTimes {
     pub(crate) dns_ttl: Duration,
     /// The maximum wait for a replacement of the last ready endpoint of a Service.
     pub(crate) surge: Duration,
+}
+
+impl WaitTimes {
+    /// Returns how long the index remembers what a pod has left: twice as long as any wait that begins with it, so that
+    /// the wait ends first.
+    pub(crate) fn retention(&self) -> Duration {
+        RETENTION.max(self.dns_ttl.max(self.propagation) * 2)
+    }
 }

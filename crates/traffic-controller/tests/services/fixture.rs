@@ -223,12 +223,19 @@ impl Fixture {
 
     /// Repeats the question until the answer is DONE, as the lifecycle-controller does. Returns the evidence.
     pub(crate) async fn until_done(&self, phase: Phase, name: &str) -> Evidence {
-        let question = self.question(phase, &self.pod(name).await, Duration::ZERO);
+        // A new pod has no address yet when the first question is asked.
+        self.until_done_for(phase, async || self.pod(name).await).await
+    }
+
+    /// The same for what `pod` returns each time.
+    pub(crate) async fn until_done_for(&self, phase: Phase, pod: impl AsyncFn() -> v1::Pod) -> Evidence {
+        let question = self.question(phase, &pod().await, Duration::ZERO);
         let end = Instant::now() + TIMEOUT;
         loop {
             let mut question = question.clone();
-            // A new pod has no address yet when the first question is asked.
-            question.pod = Some(self.pod(name).await);
+            let pod = pod().await;
+            let name = pod.name.clone();
+            question.pod = Some(pod);
             let answer = self.call(question).await.unwrap();
             if answer.outcome() == Outcome::Done {
                 return answer.evidence.unwrap();

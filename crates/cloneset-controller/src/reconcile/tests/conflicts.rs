@@ -91,6 +91,26 @@ async fn a_creation_that_was_overtaken_hides_no_delete_that_was_refused() {
     assert!(context.failed(SET, &error) > Duration::from_secs(1), "nothing was overtaken");
 }
 
+/// The claim does not exist, and a pod without it would stay Pending.
+#[tokio::test]
+async fn a_creation_for_which_a_quota_was_overtaken_is_repeated() {
+    for (resource, is_created) in [("persistentvolumeclaims", 1), ("controllerrevisions", 0)] {
+        let server = ApiServer::default();
+        let context = server.context(Progress::default());
+        server.refuse_with(409, Method::POST, resource, "the quota has been modified");
+        let claim = json!({"metadata": {"name": "data"}, "spec": {}});
+        let set = Arc::new(set(json!({"volumeClaimTemplates": [claim]})));
+        let error = reconcile(Arc::clone(&set), Arc::clone(&context)).await.unwrap_err();
+        assert!(error.is_overtaken(), "{error}");
+        let created = |resource: &str| server.created(resource).len();
+        assert_eq!((created(resource), created("pods")), (1, 0));
+        assert_eq!(context.revisions.of(SET).len(), is_created);
+        server.refuse(Method::POST, "nothing", "");
+        reconcile(set, Arc::clone(&context)).await.unwrap();
+        assert_eq!((created("pods"), context.claims.of(SET).len()), (1, 1), "{resource}");
+    }
+}
+
 /// The ended pod is deleted soon, and the creation that was refused hides nothing of that.
 #[tokio::test]
 async fn a_delete_of_an_ended_pod_that_was_overtaken_is_repeated_soon() {

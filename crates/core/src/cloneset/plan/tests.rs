@@ -8,8 +8,10 @@ use super::super::{
 use super::super::{OperationStep, Previous, PutBack, Rearm, State, UpdateProgress};
 use super::*;
 
+mod operations;
 mod options;
 mod partition;
+mod requests;
 
 pub(in super::super) fn set(replicas: u32) -> SetSpec {
     SetSpec {
@@ -69,6 +71,7 @@ pub(in super::super) fn pod(name: &str) -> SetPod {
         has_not_ready_gate: true,
         specified_delete: false,
         deletion_requested: false,
+        requested_by_set: false,
         busy: false,
         operation: Operation::NotNeeded,
         update_rank: 0,
@@ -345,44 +348,4 @@ fn a_surge_comes_first_if_no_pod_may_be_unavailable() {
     // In place, one pod may be unavailable: none is created for nothing.
     let found = plan(&SetSpec { max_unavailable: Amount::Count(1), ..set }, &[old("a"), old("b")]);
     assert_eq!((found.create, found.steps.len()), (Creations::default(), 1));
-}
-
-#[test]
-fn an_opted_in_pod_is_updated_with_an_operation() {
-    let set = set(1);
-    let begin = |operation| SetPod { operation, ..old("a") };
-    let step = only(plan(&set, &[begin(Operation::None)]));
-    assert_eq!((step.state, step.operation), (Some(State::PreparingUpdate), Some(OperationStep::Begin)));
-    let waits = |operation| in_state(State::PreparingUpdate, begin(operation));
-    assert_eq!(plan(&set, &[waits(Operation::Begun)]), Plan::default());
-    assert!(only(plan(&set, &[waits(Operation::Granted)])).update);
-    let reverted = SetPod { revision: PodRevision::Update, ..waits(Operation::Granted) };
-    let step = only(plan(&set, &[reverted]));
-    assert_eq!((step.state, step.operation), (Some(State::Normal), Some(OperationStep::Cancel)));
-    let done = SetPod {
-        operation: Operation::Granted,
-        update_ready: Some(false),
-        ..in_state(State::Updating, pod("a"))
-    };
-    let step = only(plan(&set, &[done]));
-    assert_eq!((step.state, step.operation), (Some(State::Updated), Some(OperationStep::Finish)));
-    let finished = in_state(State::Updated, SetPod { operation: Operation::Finished, ..pod("a") });
-    assert_eq!(plan(&set, std::slice::from_ref(&finished)), Plan::default(), "it is not in service yet");
-    let ended = SetPod { operation: Operation::None, ..finished };
-    assert_eq!(only(plan(&set, &[ended])).state, Some(State::Normal));
-}
-
-#[test]
-fn an_operation_that_is_not_completed_begins_again() {
-    // The last release does not get Ready, so Podward cannot complete the operation.
-    let bad = SetPod { operation: Operation::Finished, ready: false, ..old("a") };
-    for state in [State::Updated, State::PreparingUpdate] {
-        let step = only(plan(&set(1), &[in_state(state, bad.clone())]));
-        assert_eq!((step.operation, step.update), (Some(OperationStep::Begin), false), "{state}");
-    }
-    let unconfirmed = without("unready-blocker-inplace", in_state(State::Updated, bad.clone()));
-    let step = only(plan(&with_hooks(1), &[unconfirmed]));
-    assert_eq!((step.operation, step.rearm), (Some(OperationStep::Begin), Some(Rearm::Begin)));
-    let kept = SetSpec { partition: Amount::Count(1), ..set(1) };
-    assert_eq!(plan(&kept, &[in_state(State::Updated, bad)]), Plan::default(), "it is not updated");
 }

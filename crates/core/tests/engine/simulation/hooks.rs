@@ -258,7 +258,7 @@ impl HookAnswers for AnswersAbout<'_> {
         found.map(|(_, answer)| answer.clone())
     }
 
-    fn is_asked(&self, hook: &str, phase: HookPhase) -> bool {
+    fn withhold_unless_asked(&self, hook: &str, phase: HookPhase) -> bool {
         let own = self.known.by_pod.get(self.uid).into_iter().flatten();
         // The answers DONE are kept after their questions are closed.
         own.filter(|(_, answer)| !matches!(answer, HookAnswer::Done(_)))

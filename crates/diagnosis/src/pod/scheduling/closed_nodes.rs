@@ -21,8 +21,8 @@ pub(super) fn refusing_taint<'n>(node: &'n Node, tolerations: &[Toleration]) -> 
     taints.iter().find(|taint| taint.effect != "PreferNoSchedule" && !is_tolerated(taint))
 }
 
-/// Returns whether a toleration covers a taint, as the scheduler decides.
-fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+/// Returns whether a toleration covers a taint, as Kubernetes decides.
+pub(in crate::pod) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     let empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
     if !empty(&toleration.effect) && toleration.effect.as_deref() != Some(taint.effect.as_str()) {
         return false;

@@ -36,7 +36,7 @@ impl QuestionTable {
                 state.stats.answered(took);
                 self.out.metrics.took(hook, took.as_secs_f64());
                 if state.queue.circuit.answered() {
-                    self.recovered(hook);
+                    self.recovered(hook, now);
                 }
                 if is_open {
                     self.replied(id, reply, now);
@@ -82,8 +82,8 @@ impl QuestionTable {
         if failure.kind != CallFailureKind::Attaching {
             entry.failures = entry.failures.saturating_add(1);
         }
-        if matches!(failure.kind, CallFailureKind::Attaching | CallFailureKind::Connection) {
-            entry.unconnected = entry.unconnected.saturating_add(1);
+        if !failure.has_arrived {
+            entry.lost = entry.lost.saturating_add(1);
         }
         let Some(state) = self.hooks.get(&entry.question.hook) else { return };
         if state.ignores_failures() && entry.failures >= MAX_FAILURES {
@@ -119,14 +119,15 @@ impl QuestionTable {
         }
     }
 
-    /// The hook is reachable again. Questions that failed before are queued now.
-    fn recovered(&mut self, hook: &str) {
+    /// The hook is reachable again. Questions that failed before are queued now, unless they are withheld.
+    fn recovered(&mut self, hook: &str, now: Instant) {
         let Some(state) = self.hooks.get_mut(hook) else { return };
         for id in state.queue.take_due(None) {
             let Some(entry) = self.questions.get_mut(&id) else { continue };
             let QuestionState::Later(at) = entry.place else { continue };
-            entry.place =
-                if entry.failures > 0 { state.queue.line_up(id) } else { state.queue.defer(id, at) };
+            let is_withheld = entry.withheld_until.is_some_and(|until| until > now);
+            let is_due = entry.failures > 0 && !is_withheld;
+            entry.place = if is_due { state.queue.line_up(id) } else { state.queue.defer(id, at) };
         }
         state.tell(&self.out);
     }
@@ -178,7 +179,7 @@ impl QuestionTable {
             Ok(()) => {
                 if close(&mut state.queue.circuit) {
                     state.stats.last_error = None;
-                    self.recovered(hook);
+                    self.recovered(hook, now);
                 }
             }
             Err(failure) => {

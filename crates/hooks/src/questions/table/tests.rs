@@ -113,8 +113,8 @@ impl Fixture {
         self.table.answer(uid, &question(hook, 1))
     }
 
-    fn is_asked(&mut self, uid: &str, phase: HookPhase) -> bool {
-        self.table.is_asked(uid, "lb", phase, self.now)
+    fn withhold_unless_asked(&mut self, uid: &str, phase: HookPhase) -> bool {
+        self.table.withhold_unless_asked(uid, "lb", phase, self.now)
     }
 
     fn woken(&self) -> Vec<String> {
@@ -139,7 +139,7 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
     fixture.ask("u", &[question("lb", 1), question("lb", 1)]);
     assert_eq!(fixture.answer("u", "lb"), Some(HookAnswer::Open { message: String::new() }));
     let call = fixture.call("lb").unwrap();
-    assert!(fixture.is_asked("u", HookPhase::Prepare), "it is called");
+    assert!(fixture.withhold_unless_asked("u", HookPhase::Prepare), "it is called");
     assert_eq!((call.request.attempt, call.request.question_id.as_str()), (1, "u/lb/PREPARE/1"));
     fixture.ask("u", &[question("lb", 1)]);
     assert!(fixture.call("lb").is_none(), "it is in flight");
@@ -150,10 +150,13 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
     );
     fixture.ask("u", &[question("lb", 1)]);
     assert!(fixture.call("lb").is_none(), "it is answered");
-    assert!(fixture.is_asked("u", HookPhase::Prepare), "the answer has had no effect");
-    assert!(!fixture.is_asked("u", HookPhase::Complete) && !fixture.is_asked("v", HookPhase::Prepare));
+    assert!(fixture.withhold_unless_asked("u", HookPhase::Prepare), "the answer has had no effect");
+    assert!(
+        !fixture.withhold_unless_asked("u", HookPhase::Complete)
+            && !fixture.withhold_unless_asked("v", HookPhase::Prepare)
+    );
     fixture.ask("u", &[]);
-    assert!(!fixture.is_asked("u", HookPhase::Prepare));
+    assert!(!fixture.withhold_unless_asked("u", HookPhase::Prepare));
 }
 
 /// Otherwise a pod that finishes would be added by a hook that is never asked to forget it.
@@ -161,12 +164,12 @@ fn a_question_is_asked_once_and_its_answer_wakes_the_pod() {
 fn a_hook_that_was_not_called_is_not_called_until_the_caller_has_written() {
     let mut fixture = Fixture::with("lb");
     fixture.ask("u", &[question("lb", 1)]);
-    assert!(!fixture.is_asked("u", HookPhase::Prepare));
+    assert!(!fixture.withhold_unless_asked("u", HookPhase::Prepare));
     assert!(fixture.call("lb").is_none());
     // The caller has not written after all.
     assert_eq!(fixture.skip_pause("lb"), Duration::from_secs(30));
     assert!(fixture.call("lb").is_some());
-    assert!(fixture.is_asked("u", HookPhase::Prepare));
+    assert!(fixture.withhold_unless_asked("u", HookPhase::Prepare));
 }
 
 /// Otherwise pods would wait for a hook that cannot be reached and knows nothing of them.
@@ -175,13 +178,27 @@ fn a_hook_without_a_connection_was_not_asked() {
     let mut fixture = Fixture::with("lb");
     fixture.ask("u", &[question("lb", 1)]);
     let call = fixture.call("lb").unwrap();
-    assert!(fixture.is_asked("u", HookPhase::Prepare), "it may have arrived");
+    assert!(fixture.withhold_unless_asked("u", HookPhase::Prepare), "it may have arrived");
     fixture.end("lb", &call, Err(CallFailure::connection("refused")));
-    assert!(!fixture.is_asked("u", HookPhase::Prepare));
+    assert!(!fixture.withhold_unless_asked("u", HookPhase::Prepare));
     fixture.skip_pause("lb");
     let call = fixture.call("lb").unwrap();
     fixture.end("lb", &call, Err(CallFailure::answer("timeout")));
-    assert!(fixture.is_asked("u", HookPhase::Prepare));
+    assert!(fixture.withhold_unless_asked("u", HookPhase::Prepare));
+}
+
+#[test]
+fn a_hook_that_is_reached_again_is_not_called_before_the_caller_has_written() {
+    let mut fixture = Fixture::with("lb");
+    fixture.ask("u", &[question("lb", 1)]);
+    let call = fixture.call("lb").unwrap();
+    fixture.end("lb", &call, refused());
+    fixture.table.connection("lb", refused().map(drop), fixture.now);
+    assert!(!fixture.withhold_unless_asked("u", HookPhase::Prepare));
+    fixture.table.connection("lb", Ok(()), fixture.now);
+    assert!(fixture.call("lb").is_none());
+    assert_eq!(fixture.skip_pause("lb"), Duration::from_secs(30));
+    assert!(fixture.call("lb").is_some(), "the caller has not written after all");
 }
 
 #[test]
@@ -343,7 +360,7 @@ fn an_answer_survives_a_refused_write_but_not_for_long() {
     );
     fixture.ask("u", &[question("lb", 1)]);
     assert!(matches!(fixture.answer("u", "lb"), Some(HookAnswer::Done(_))));
-    assert!(fixture.is_asked("u", HookPhase::Prepare), "the hook has acted");
+    assert!(fixture.withhold_unless_asked("u", HookPhase::Prepare), "the hook has acted");
     assert!(fixture.call("lb").is_none());
     fixture.ask("u", &[]);
     fixture.now += Duration::from_secs(11);

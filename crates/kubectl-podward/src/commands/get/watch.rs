@@ -10,7 +10,6 @@ use kube::api::DynamicObject;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, ResourceExt};
-use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 use tokio::time::{Instant, sleep_until};
 
 use super::row::PodRow;
@@ -28,9 +27,9 @@ const TICK: Duration = Duration::from_secs(5);
 /// The rows of pods, by namespace and name.
 type Rows = BTreeMap<(String, String), PodRow>;
 
-/// Shows changes until the process is interrupted, or the output is closed.
-pub(super) async fn run(api: Api<DynamicObject>, all_namespaces: bool) -> Result<()> {
-    let config = watcher::Config::default().labels(&format!("{CONTROL_LABEL}={CONTROL_VALUE}"));
+/// Shows changes of the pods with these labels until the process is interrupted, or the output is closed.
+pub(super) async fn run(api: Api<DynamicObject>, labels: &str, all_namespaces: bool) -> Result<()> {
+    let config = watcher::Config::default().labels(labels);
     let mut events = std::pin::pin!(watcher::watcher(api, config).default_backoff());
     let mut output = WatchOutput { terminal: std::io::stdout().is_terminal(), all_namespaces, shown: None };
     let (mut rows, mut listed) = (Rows::new(), Rows::new());
@@ -127,7 +126,8 @@ mod tests {
     use crate::api_server;
 
     fn pod(name: &str) -> DynamicObject {
-        let metadata = json!({"namespace": "shop", "name": name, "labels": {CONTROL_LABEL: CONTROL_VALUE}});
+        let metadata =
+            json!({"namespace": "shop", "name": name, "labels": {"kusionstack.io/control": "true"}});
         serde_json::from_value(json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata})).unwrap()
     }
 
@@ -135,7 +135,7 @@ mod tests {
     async fn a_watch_that_is_denied_ends() {
         let client = api_server::client(|_| Some(failure(StatusCode::FORBIDDEN, "Forbidden")));
         let api = Api::default_namespaced_with(client, &ApiResource::erase::<ApiPod>(&()));
-        let error = run(api, false).await.unwrap_err();
+        let error = run(api, "", false).await.unwrap_err();
         assert!(format!("{error:#}").starts_with("watch the opted-in pods: "), "{error:#}");
     }
 

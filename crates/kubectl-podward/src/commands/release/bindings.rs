@@ -12,6 +12,7 @@ use podward_core::webhook_path::without_webhook_secrets;
 use serde_json::{Value, json};
 
 use crate::api::{is_conflict, is_not_found, list_all, with_timeout};
+use crate::terminal::say;
 
 /// How often a binding that somebody else changes is read again.
 const ATTEMPTS: usize = 3;
@@ -68,7 +69,9 @@ pub(super) async fn release_deleted(client: &Client, binding: DiscoveryBinding, 
         println!("DiscoveryBinding {name}: removed its finalizers{left}");
     }
     let hook = format!("{}.{}", binding.namespace().unwrap_or_default(), binding.name_any());
-    println!("if its hook exists, pods wait for it: kubectl delete lifecyclehook {hook} --ignore-not-found");
+    say(&format!(
+        "if its hook exists, pods wait for it: kubectl delete lifecyclehook {hook} --ignore-not-found"
+    ));
     Ok(())
 }
 

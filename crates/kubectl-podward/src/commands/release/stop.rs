@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Error, Result, anyhow, bail};
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::admissionregistration::v1::{
-    MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+    MutatingWebhookConfiguration, ValidatingAdmissionPolicyBinding, ValidatingWebhookConfiguration,
 };
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
@@ -27,6 +27,8 @@ use crate::api::{is_forbidden, is_not_found, with_timeout};
 /// The webhook configurations of the chart.
 const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
+/// The binding of the chart's ValidatingAdmissionPolicy.
+const POLICY_BINDING: &str = "podward-deletion-requests";
 /// The services that write to pods, or to DiscoveryBindings, on their own.
 const CONTROLLERS: [&str; 4] = ["lifecycle-controller", "traffic-controller", BRIDGE, "cloneset-controller"];
 
@@ -47,7 +49,8 @@ impl PodwardInstallation {
     /// Returns what [`stop`](Self::stop) would do, as text.
     pub(super) fn describe_stop(&self) -> String {
         format!(
-            "delete webhook configurations {MUTATING} and {VALIDATING}, scale {} in namespace {} to zero",
+            "delete webhook configurations {MUTATING} and {VALIDATING}, scale {} in namespace {} to zero, delete \
+             ValidatingAdmissionPolicyBinding {POLICY_BINDING}",
             CONTROLLERS.join(", "),
             self.namespace
         )
@@ -160,7 +163,8 @@ impl PodwardInstallation {
 
     /// Deletes the webhook configurations first, so that new pods get no gate and no request fails for a missing
     /// webhook. Then scales the controllers to zero, which would add finalizers again, and waits until their pods are
-    /// gone.
+    /// gone. Then deletes the binding of the policy: it protects the annotations by which the controllers delete pods,
+    /// and without Podward it would deny labels for ever.
     ///
     /// # Errors
     /// When a request fails, or the pods are not gone at `deadline`.
@@ -182,7 +186,7 @@ impl PodwardInstallation {
         for (name, deployment) in stopped {
             self.until_gone(name, &deployment, deadline).await?;
         }
-        Ok(())
+        self.remove::<ValidatingAdmissionPolicyBinding>(POLICY_BINDING).await
     }
 
     async fn deployment(&self, name: &str) -> Result<Option<Deployment>> {
@@ -191,7 +195,7 @@ impl PodwardInstallation {
         with_timeout(deployments.get_opt(name)).await.context(what)
     }
 
-    /// Deletes a webhook configuration if it exists.
+    /// Deletes an object if it exists.
     async fn remove<K>(&self, name: &str) -> Result<()>
     where
         K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
@@ -282,4 +286,48 @@ fn is_scaled_down(deployment: &Deployment) -> bool {
     let observed = status.and_then(|status| status.observed_generation);
     let replicas = status.and_then(|status| status.replicas).unwrap_or(0);
     wanted == Some(0) && observed >= deployment.metadata.generation && replicas == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use hyper::{Method, StatusCode};
+    use podward_support::api_answers::{failure, json_answer};
+
+    use super::*;
+    use crate::api_server;
+
+    #[tokio::test]
+    async fn what_protects_pods_from_forged_requests_is_deleted_after_the_controllers_have_ended() {
+        let requests = Arc::<Mutex<Vec<String>>>::default();
+        let seen = Arc::clone(&requests);
+        let client = api_server::client(move |request| {
+            let path = request.uri().path();
+            seen.lock().unwrap().push(format!("{} {path}", request.method()));
+            let deployment = json!({
+                "metadata": {"namespace": "podward-system", "name": "lifecycle-controller", "resourceVersion": "1"},
+                "spec": {"replicas": 0, "selector": {}, "template": {}},
+            });
+            let list = |items: &[serde_json::Value]| {
+                json_answer(&json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
+            };
+            Some(match (request.method(), path.rsplit('/').next().unwrap_or_default()) {
+                (&Method::DELETE, _) => json_answer(&json!({"kind": "Status", "status": "Success"})),
+                (_, "lifecycle-controller") => json_answer(&deployment),
+                (_, "scale") => json_answer(&json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}})),
+                (_, "deployments") => list(&[deployment]),
+                (_, "pods") => list(&[]),
+                _ => failure(StatusCode::NOT_FOUND, "NotFound"),
+            })
+        });
+        let installation = PodwardInstallation::new(client, None);
+        installation.stop(Instant::now() + Duration::from_secs(60)).await.unwrap();
+        let requests = requests.lock().unwrap();
+        let last = requests.last().unwrap();
+        let binding = "/validatingadmissionpolicybindings/podward-deletion-requests";
+        assert!(last.starts_with("DELETE ") && last.ends_with(binding), "{requests:?}");
+        assert!(requests.iter().any(|request| request.ends_with("/pods")), "{requests:?}");
+        assert_eq!(requests.iter().filter(|request| request.starts_with("DELETE")).count(), 3);
+    }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use super::confirm::Confirm;
 use super::write::{PodReleaseOutcome, PodReleaseResult};
 use crate::terminal::safe_line;
 
@@ -18,9 +19,16 @@ pub(super) struct ReleaseTally {
     /// Names that no pod has.
     missing: BTreeSet<String>,
     is_quiet: bool,
+    /// The user who is shown a plan, instead of the standard output.
+    user: Option<Confirm>,
 }
 
 impl ReleaseTally {
+    /// Returns the tally of a plan for a user.
+    pub(super) fn shown_to(user: Confirm) -> Self {
+        Self { user: Some(user), ..Self::default() }
+    }
+
     /// Returns a tally that prints nothing.
     pub(super) fn quiet() -> Self {
         Self { is_quiet: true, ..Self::default() }
@@ -50,7 +58,12 @@ impl ReleaseTally {
             }
             PodReleaseResult::Released => {
                 if self.released.insert(uid.clone()) && !self.is_quiet {
-                    println!("{pod}: {}", describe(&release));
+                    let line = format!("{pod}: {}\n", describe(&release));
+                    match self.user {
+                        // A closed terminal cannot answer, either.
+                        Some(user) => drop(user.show(&line)),
+                        None => print!("{line}"),
+                    }
                 }
             }
             PodReleaseResult::Untouched => {}

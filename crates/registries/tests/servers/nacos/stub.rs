@@ -27,6 +27,10 @@ struct State {
     checkers: Vec<String>,
     failures: usize,
     failing_changes: usize,
+    /// The IP address of an instance that only the list of clients has.
+    only_visible: Option<String>,
+    /// True if the list of all instances is not found.
+    hides_stored: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -82,6 +86,16 @@ impl NacosStub {
     /// The next changes are answered with 500.
     pub(super) fn fail_changes(&self, count: usize) {
         self.state().failing_changes = count;
+    }
+
+    /// Only the list of clients has the instance at an IP address from now on.
+    pub(super) fn show_only(&self, ip: &str) {
+        self.state().only_visible = Some(ip.to_owned());
+    }
+
+    /// The list of all instances is not found from now on.
+    pub(super) fn hide_stored(&self) {
+        self.state().hides_stored = true;
     }
 
     /// An application registers itself.
@@ -144,6 +158,9 @@ impl State {
         if ![instance, visible, stored, cluster].contains(&path) {
             return None;
         }
+        if path == stored && self.hides_stored {
+            return None;
+        }
         if self.password.is_some() && token != Some("Bearer t") {
             return Some((403, json!({"code": 403, "message": "access denied", "data": null})));
         }
@@ -158,7 +175,8 @@ impl State {
             (true, _) => name.clone(),
             (false, group) => format!("{}@@{name}", group.map_or("DEFAULT_GROUP", String::as_str)),
         };
-        let of_service = self.instances.iter().filter(|(key, _)| key.0 == service);
+        let is_shown = |ip: &String| path != stored || self.only_visible.as_ref() != Some(ip);
+        let of_service = self.instances.iter().filter(|(key, _)| key.0 == service && is_shown(&key.2));
         Some(if path == instance {
             self.change(method, service, form)?
         } else if path == visible {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use podward_api::discovery_binding::BindingMode;
 use podward_core::hooks::{EvidenceLevel, HookPhase};
 use podward_proto::v1;
+use podward_registries::ServiceKey;
 
 use super::super::calls::{Answer, OpenCall, answer};
 use super::BindingTask;
@@ -130,6 +131,14 @@ impl BindingTask {
                 return Answer::Done { level: EvidenceLevel::Assumed, detail };
             }
             let detail = "no address of the registry shows an instance of the pod".to_owned();
+            let is_searched = access.registry.can_list()
+                || binding.service_without_pods().is_some()
+                || self.service_of_untracked(binding, access, &call.pod.uid).is_some();
+            if !is_searched {
+                let detail =
+                    format!("{detail}, but its service is not known, and the registry cannot list services");
+                return Answer::Done { level: EvidenceLevel::Assumed, detail };
+            }
             return match wait.is_zero() {
                 true => Answer::Done { level: EvidenceLevel::Proven, detail },
                 false => {
@@ -150,6 +159,22 @@ impl BindingTask {
             ),
             false => pending("the registry is searched for an instance of the pod", None),
         }
+    }
+
+    /// Returns the service that a pod has by the binding although it is not tracked, in its canonical form. `None` if it is
+    /// tracked, or not known.
+    pub(super) fn service_of_untracked(
+        &self,
+        binding: &Binding,
+        access: &RegistryAccess,
+        uid: &str,
+    ) -> Option<ServiceKey> {
+        if self.tracked.contains_key(uid) {
+            return None;
+        }
+        let pod = self.shared.index.pod(&self.key.namespace, uid)?;
+        let desired = binding.desired(&pod, &access.cluster).ok()?;
+        Some(access.registry.canonical(desired.service))
     }
 
     /// Answers questions while none can be done. `reason` says why.

@@ -1,9 +1,12 @@
 //! The comparison of a registry with the pods.
 
 use podward_api::discovery_binding::BindingMode;
+use podward_registries::ServiceKey;
 
+use super::super::calls::OpenCall;
 use super::super::comparison::compare;
 use super::super::tracked::TrackedPod;
+use super::steps::heartbeats;
 use super::{BindingTask, UNREACHABLE_RETRY};
 use crate::model::{Binding, Presence, found_again};
 use crate::sync::RegistryAccess;
@@ -18,9 +21,16 @@ impl BindingTask {
             self.is_seen = true;
             return;
         }
+        // This replica may not have seen these pods while the binding selected them.
+        let of_call = |call: &OpenCall| self.service_of_untracked(binding, access, &call.pod.uid);
+        let of_calls: Vec<ServiceKey> = self.calls.iter().filter_map(of_call).collect();
+        self.services.extend(of_calls);
         let shown = self.shown_in_service();
-        let comparison = compare(access, binding, &mut self.tracked, &mut self.services, begin).await;
+        let mut heartbeats = heartbeats(&self.shared, binding, access);
+        let (pods, services) = (&mut self.tracked, &mut self.services);
+        let comparison = compare(access, binding, pods, services, begin, &mut heartbeats).await;
         self.report_missing(shown.saturating_sub(self.shown_in_service()), shown);
+        self.record_heartbeats(heartbeats);
         let took = self.shared.index.now().saturating_sub(begin);
         self.shared.metrics.compared(took);
         self.unreachable = comparison.unreachable.first().cloned();

@@ -16,14 +16,15 @@ impl BindingTask {
     /// Ends the work for a binding that is being deleted: when no instance is left.
     pub(super) async fn finish(&mut self, entry: &BindingEntry, binding: &Binding) {
         if self.is_finished(binding) {
-            self.end(entry).await;
+            self.end(entry, true).await;
         }
     }
 
-    /// Removes the hook of a binding that is being deleted, and then its finalizers.
-    pub(super) async fn end(&mut self, entry: &BindingEntry) {
+    /// Removes the hook of a binding that is being deleted, and then, if `is_finished`, its finalizers.
+    pub(super) async fn end(&mut self, entry: &BindingEntry, is_finished: bool) {
         let now = self.shared.index.now();
-        if self.is_ended(entry) || now < self.guard_due {
+        let is_unhooked = self.unhooked.is_some() && self.unhooked == entry.object.uid();
+        if self.is_ended(entry) || now < self.guard_due || (is_unhooked && !is_finished) {
             return;
         }
         self.guard_due = now + GUARD_RETRY;
@@ -34,11 +35,14 @@ impl BindingTask {
         }
         let ended = async {
             hook::deregister(&self.shared, &self.key).await.map_err(anyhow::Error::from)?;
-            status::remove_finalizers(&self.shared.client, &entry.object).await?;
+            if is_finished {
+                status::remove_finalizers(&self.shared.client, &entry.object).await?;
+            }
             anyhow::Ok(())
         };
         match ended.await {
-            Ok(()) => self.ended = entry.object.uid(),
+            Ok(()) if is_finished => self.ended = entry.object.uid(),
+            Ok(()) => self.unhooked = entry.object.uid(),
             Err(error) => {
                 tracing::warn!(binding = %self.key, %error, "could not end the work for a deleted binding; trying again");
             }
@@ -51,15 +55,13 @@ impl BindingTask {
     }
 
     /// Returns whether the registry has no instance of a binding that is being deleted: a comparison has found none since, or,
-    /// if the registry cannot be read, all were deregistered.
+    /// if the registry cannot be read, all were deregistered. Applications that register themselves have to be in service.
     pub(super) fn is_finished(&self, binding: &Binding) -> bool {
         let is_compared =
             self.unreachable.is_none() && self.compared.is_some_and(|at| at >= self.finish_from);
-        binding.mode != BindingMode::Own
-            || (is_compared
-                && self.orphans.is_empty()
-                && self.tracked.is_empty()
-                && self.suspect_of(binding).is_none())
+        self.tracked.is_empty()
+            && (binding.mode != BindingMode::Own
+                || (is_compared && self.orphans.is_empty() && self.suspect_of(binding).is_none()))
     }
 
     /// Returns an entry that cannot be read, and may be an instance of the binding, whose pods are not tracked any more.
@@ -79,11 +81,18 @@ impl BindingTask {
     /// Returns why instances that no pod should have are still in the registry. `None` if none is known.
     pub(super) fn remainder(&self, binding: &Binding) -> Option<String> {
         let count = self.orphans.len() + self.tracked.len();
-        let remain = || {
-            format!(
+        let remain = || match binding.mode {
+            BindingMode::Own => format!(
                 "the binding is being deleted; its finalizer stays until the registry shows none of its instances, and {count} are \
                  left"
-            )
+            ),
+            BindingMode::Steer => {
+                let first = self.tracked.values().map(|tracked| &*tracked.pod.name).min().unwrap_or_default();
+                format!(
+                    "the binding is being deleted; its finalizer stays until the operations on {count} pods have ended, \
+                     such as {first}, and their instances are in service again"
+                )
+            }
         };
         let waits = || {
             let unread = self.suspect_of(binding).map(|suspect| suspect.problem.clone());

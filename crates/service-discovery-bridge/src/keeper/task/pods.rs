@@ -49,6 +49,12 @@ impl BindingTask {
                     }
                     pod
                 }
+                (Some(pod), tracked) if self.has_to_put_back(binding, &pod, is_first) => {
+                    self.gone.insert(uid.clone());
+                    let known = tracked.map_or(&pod, |tracked| &tracked.pod);
+                    // The hook is not asked about it any more.
+                    Arc::new(BoundPod { demand: pod.demand, controlled: false, ..(**known).clone() })
+                }
                 (Some(pod), tracked) if !access.registry.can_read() => {
                     // Nobody could find its instance later, so it is deregistered. Another replica may have registered it.
                     let had = tracked.filter(|tracked| tracked.service.is_ok()).map(|it| Arc::clone(&it.pod));
@@ -100,6 +106,7 @@ impl BindingTask {
                 self.leave(uid, left, access);
             }
         }
+        self.note_taken_out(binding);
         if !access.registry.can_read() {
             self.leave_to_others(binding, access);
         }
@@ -122,33 +129,50 @@ impl BindingTask {
         } else {
             self.orphans.push(Orphan::new(left.service, left.instance, uid.clone()));
         }
-        self.tracked.entry(uid).and_modify(|tracked| tracked.moved = Some(from));
+        let moved = |tracked: &mut TrackedPod| tracked.moved = Some(from.max(tracked.in_doubt_until));
+        self.tracked.entry(uid).and_modify(moved);
     }
 
-    /// Forgets the instances that are to be deregistered, and that another binding registers: a registry that cannot be read
-    /// does not show whose they are.
+    /// Drops the removals of instances that another binding registers, or that another pod has by now because it has got the
+    /// address: a registry that cannot be read does not show whose they are.
     fn leave_to_others(&mut self, binding: &Binding, access: &RegistryAccess) {
-        let (index, namespace) = (&self.shared.index, &self.key.namespace);
+        let of_pod = |(uid, tracked): (&String, &TrackedPod)| {
+            let is_open = matches!(tracked.state, SyncState::Open { .. });
+            let wanted = (is_open && tracked.presence == Presence::Released).then_some(tracked)?;
+            Some((uid.clone(), wanted.desired(binding, access)?))
+        };
+        let removals: Vec<(String, Desired)> = self.tracked.iter().filter_map(of_pod).collect();
+        let left = self.orphans.iter().map(|orphan| &orphan.instance.host);
+        let hosts = removals.iter().map(|(_, desired)| &desired.instance.host).chain(left).cloned().collect();
+        let near = if access.places.may_share() { self.shared.index.pods_at(&hosts) } else { Vec::new() };
+        let (index, namespace, tracked) = (&self.shared.index, &self.key.namespace, &self.tracked);
         let is_of_other = |uid: &str, target: (&ServiceKey, &Instance)| {
-            let Some(pod) = index.pod(namespace, uid) else { return false };
-            index.bindings_of(&pod).into_iter().any(|other| {
-                (other.key != binding.key && other.mode == BindingMode::Own)
-                    && other.spec.registry == binding.spec.registry
-                    && other
-                        .desired(&pod, &access.cluster)
-                        .is_ok_and(|there| access.is_same(there.target(), target))
-            })
+            let is_same = |there: Desired| access.is_same(there.target(), target);
+            let in_other_binding = |pod: &BoundPod| {
+                index.bindings_of(pod).into_iter().any(|other| {
+                    (other.key != binding.key && other.mode == BindingMode::Own)
+                        && other.spec.registry == binding.spec.registry
+                        && other.desired(pod, &access.cluster).is_ok_and(is_same)
+                })
+            };
+            // A pod that is not to be in service yet does not inherit what is registered at its address.
+            let in_this_binding = |pod: &BoundPod| {
+                let has = |it: &&TrackedPod| !matches!(it.presence, Presence::Released | Presence::Unchanged);
+                let found = tracked.get(&pod.uid).filter(has);
+                found.and_then(|tracked| tracked.desired(binding, access)).is_some_and(is_same)
+            };
+            let is_out =
+                |pod: &BoundPod| matches!(pod.demand, Demand::Gone | Demand::Lost | Demand::Unchanged);
+            let mut others = near.iter().filter(|pod| pod.uid != uid);
+            index.pod(namespace, uid).is_some_and(|pod| in_other_binding(&pod))
+                || others.any(|pod| in_this_binding(pod) || (!is_out(pod) && in_other_binding(pod)))
         };
         self.orphans.retain(|orphan| !is_of_other(&orphan.uid, (&orphan.service, &orphan.instance)));
-        let tracked = &mut self.tracked;
-        self.gone.retain(|uid| {
-            let desired = tracked.get(uid).and_then(|tracked| tracked.desired(binding, access));
-            let is_left = desired.is_some_and(|desired| is_of_other(uid, desired.target()));
-            if is_left {
-                tracked.remove(uid);
-            }
-            !is_left
-        });
+        let settled = removals.into_iter().filter(|(uid, desired)| is_of_other(uid, desired.target()));
+        for (uid, _) in settled.collect::<Vec<_>>() {
+            let now = self.shared.index.now();
+            self.tracked.entry(uid).and_modify(|tracked| tracked.leave_to_other(now));
+        }
     }
 
     /// Has the registry searched for instances of this binding: earlier comparisons do not count any more.
@@ -177,10 +201,13 @@ impl BindingTask {
 
     /// Forgets the pods that were deleted, or that the binding does not select, and that the registry does not have any more.
     pub(super) fn forget_the_gone(&mut self, access: &RegistryAccess) {
+        self.note_put_back();
         let mut is_unknown = false;
         self.gone.retain(|uid| {
             let Some(tracked) = self.tracked.get(uid) else { return false };
-            let is_clean = tracked.moved.is_none()
+            let is_taken_out = self.taken_out.contains(uid) && tracked.pod.demand != Demand::Gone;
+            let is_clean = (!is_taken_out || tracked.service.is_err())
+                && tracked.moved.is_none()
                 && (tracked.presence == Presence::Unchanged
                     || tracked.service.is_err()
                     || matches!(tracked.state, SyncState::Shown { .. }));

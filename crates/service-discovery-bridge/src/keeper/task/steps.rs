@@ -1,11 +1,13 @@
 //! The steps that bring the pods into their wanted state, the heartbeats, and the pause until something is due.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use podward_api::discovery_binding::BindingMode;
 
-use super::super::renewal;
+use super::super::renewal::{self, Heartbeats};
+use super::super::shared::Shared;
 use super::super::tracked::TrackedPod;
 use super::{BindingTask, MAX_PAUSE};
 use crate::model::Binding;
@@ -39,7 +41,7 @@ impl BindingTask {
                 Ok(None) => {}
                 Err(problem) => {
                     if let Some(tracked) = self.tracked.get_mut(&uid) {
-                        tracked.record(Outcome::Waits(problem), now);
+                        tracked.record(Outcome::Waits(problem), now, now);
                     }
                 }
             }
@@ -47,10 +49,13 @@ impl BindingTask {
         if tasks.is_empty() {
             return None;
         }
-        let outcomes = settle(access, &tasks).await;
+        let mut heartbeats = heartbeats(&self.shared, binding, access);
+        let settled = settle(access, &tasks);
+        let (outcomes, unknown) = heartbeats.during(settled, &self.tracked).await;
+        self.record_heartbeats(heartbeats);
         let end = self.shared.index.now();
         let mut first = None;
-        for (uid, outcome) in uids.iter().zip(outcomes) {
+        for ((index, uid), outcome) in uids.iter().enumerate().zip(outcomes) {
             let result = match &outcome {
                 Outcome::Shown { .. } => Some("shown"),
                 Outcome::Written(..) => None,
@@ -64,7 +69,10 @@ impl BindingTask {
                 self.shared.metrics.changed(result, 1);
             }
             if let Some(tracked) = self.tracked.get_mut(uid) {
-                tracked.record(outcome, end);
+                if unknown.contains(&index) {
+                    tracked.in_doubt_until = end + access.in_doubt;
+                }
+                tracked.record(outcome, now, end);
             }
         }
         if let Some(problem) = first {
@@ -102,10 +110,18 @@ impl BindingTask {
             return;
         };
         self.renewal_due = now + renewal::TICK;
-        let (sent, failed) = renewal::renew(binding, access, interval, &mut self.tracked, now).await;
+        renewal::spread(&mut self.tracked, interval, now);
+        let mut heartbeats = heartbeats(&self.shared, binding, access);
+        heartbeats.renew(&self.tracked).await;
+        self.record_heartbeats(heartbeats);
+    }
+
+    /// Records the heartbeats that were sent.
+    pub(super) fn record_heartbeats(&mut self, heartbeats: Heartbeats<'_>) {
         let count = |number: usize| u64::try_from(number).unwrap_or_default();
-        self.shared.metrics.renewed("sent", count(sent));
-        self.shared.metrics.renewed("failed", count(failed));
+        self.shared.metrics.renewed("sent", count(heartbeats.sent));
+        self.shared.metrics.renewed("failed", count(heartbeats.failed));
+        heartbeats.record(&mut self.tracked);
     }
 
     /// Returns the time until something is due.
@@ -126,6 +142,16 @@ impl BindingTask {
             .min();
         due.map_or(MAX_PAUSE, |due| due.saturating_sub(now)).clamp(Duration::from_millis(10), MAX_PAUSE)
     }
+}
+
+/// Returns the heartbeats of a binding, of which none is sent yet.
+pub(super) fn heartbeats<'a>(
+    shared: &Shared,
+    binding: &'a Binding,
+    access: &'a RegistryAccess,
+) -> Heartbeats<'a> {
+    let (interval, index) = (heartbeat_interval(binding, access), Arc::clone(&shared.index));
+    Heartbeats { binding, access, interval, index, renewed: HashMap::new(), sent: 0, failed: 0 }
 }
 
 /// Returns the interval of heartbeats. Where the application registers itself, it sends them.

@@ -6,6 +6,7 @@ mod guard;
 mod kruise;
 mod memory;
 mod moved;
+mod renewals;
 mod steer;
 mod takeover;
 mod unusable;

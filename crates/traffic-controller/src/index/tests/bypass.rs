@@ -20,7 +20,7 @@ pub(super) fn bypass(index: &EndpointIndex) -> String {
 
 /// Returns what bypasses kube-proxy without what did so until recently.
 fn lasting_bypass(index: &mut EndpointIndex) -> String {
-    index.sweep(at(1000));
+    index.sweep(at(1000), RETENTION);
     bypass(index)
 }
 

@@ -1,5 +1,7 @@
 //! What is remembered for a while after it has ended, and what is forgotten.
 
+use clap::Parser;
+
 use super::bypass::{bypass, listed};
 use super::*;
 
@@ -12,11 +14,27 @@ fn a_service_that_a_pod_has_left_is_forgotten_while_the_pod_is_in_another_one() 
     put(&mut index, "s2", headless, 1);
     index.remove_slice(&ObjectKey::new("shop", "s2"), ChangeOrigin::Watched, at(10));
     let left = |index: &EndpointIndex| index.pod_endpoints(&pod("a")).left;
-    index.sweep(at(609));
+    index.sweep(at(609), RETENTION);
     assert_eq!(left(&index)[DataPath::Dns.index()].unwrap().seen, at(10));
-    index.sweep(at(611));
+    index.sweep(at(611), RETENTION);
     assert_eq!(left(&index), [None; 3]);
     assert_eq!(index.pod_endpoints(&pod("a")).services.len(), 1);
+}
+
+/// Clients cache its addresses for 20 minutes.
+#[test]
+fn a_headless_service_that_a_pod_has_left_is_remembered_until_clients_have_forgotten_it() {
+    let mut index = EndpointIndex::default();
+    let headless =
+        IndexedSlice { data_path: DataPath::Dns, ..slice("headless", &[("a", true, true, false)]) };
+    put(&mut index, "s", headless, 1);
+    index.remove_slice(&ObjectKey::new("shop", "s"), ChangeOrigin::Watched, at(10));
+    let waits = ["x", "--dns-ttl", "1200", "--propagation", "3"];
+    let wait_times = crate::Args::parse_from(waits).waits.wait_times();
+    index.sweep(at(1211), wait_times.retention());
+    assert_eq!(index.pod_endpoints(&pod("a")).left[DataPath::Dns.index()].unwrap().seen, at(10));
+    index.sweep(at(2411), wait_times.retention());
+    assert_eq!(index.pod_endpoints(&pod("a")).left, [None; 3]);
 }
 
 /// The slice is written by hand, and its label is changed or removed. kube-proxy has to remove the rules of the Service.
@@ -64,10 +82,10 @@ fn a_route_bypasses_kube_proxy_for_a_while_after_it_has_ended() {
         ingress_to(&mut index, "web", 1);
         end(&mut index);
         assert_eq!(bypass(&index), FORMER);
-        index.sweep(at(604));
+        index.sweep(at(604), RETENTION);
         assert_eq!(bypass(&index), FORMER);
         let mut swept = index;
-        swept.sweep(at(606));
+        swept.sweep(at(606), RETENTION);
         assert_eq!(bypass(&swept), "");
     }
     let mut index = listed();
@@ -101,6 +119,6 @@ fn the_number_of_former_services_is_bounded() {
     assert_eq!(bypass(&index), "");
     index.remove_route::<Ingress>(&ObjectKey::new("x", "r"), at(5));
     assert!(bypass(&index).contains("until recently"), "it is not known which Services are missing");
-    index.sweep(at(606));
+    index.sweep(at(606), RETENTION);
     assert_eq!(bypass(&index), "");
 }

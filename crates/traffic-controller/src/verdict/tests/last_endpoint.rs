@@ -8,7 +8,9 @@ fn the_last_endpoint_waits_for_a_replacement() {
         service: ObjectKey::new("shop", "web"),
         others: OtherEndpoints { ready, starting, local: None },
     };
-    let look = |services: &[RemainingEndpoints], now| pre_check(services, &WAIT_TIMES, at(0), at(now));
+    let look = |services: &[RemainingEndpoints], now| {
+        pre_check(&endpoints([]), services, &WAIT_TIMES, at(0), at(now))
+    };
     assert_eq!(done(look(&[], 0)).0, Proven);
     let (proven, words) = done(look(&[service(2, 0), service(1, 4)], 0));
     assert_eq!((proven, words.as_str()), (Proven, "Service shop/web keeps 1 other ready endpoint"));
@@ -24,7 +26,7 @@ fn the_last_endpoint_on_a_node_counts_where_nodes_use_only_their_own() {
         let local = LocalEndpoints { policy, node: "n1".into(), ready, starting };
         let others = OtherEndpoints { ready: 3, starting: 1, local: Some(local) };
         let remaining = RemainingEndpoints { service: ObjectKey::new("shop", "web"), others };
-        pre_check(&[remaining], &WAIT_TIMES, at(0), at(now))
+        pre_check(&endpoints([]), &[remaining], &WAIT_TIMES, at(0), at(now))
     };
     for (policy, what) in [
         (LocalPolicy::External, "health checks have seen this"),

@@ -121,3 +121,22 @@ fn a_scale_in_keeps_the_old_pods_of_the_partition() {
     let kept = [old("a"), old("b"), old("c")];
     assert_eq!(deleted(&SetSpec { replicas: 2, ..set }, &kept), "a");
 }
+
+/// As many available pods are deleted as may be, and then broken ones before others.
+#[test]
+fn a_scale_in_does_not_wait_for_pods_of_a_broken_release() {
+    let broken = |name: &str| SetPod { ready: false, ready_long_enough: false, ..pod(name) };
+    let set = SetSpec { replicas: 5, paused: true, ..canary() };
+    let set = SetSpec { partition: Amount::Count(0), ..set };
+    let mut pods = old_pods(8);
+    pods.extend([broken("x"), broken("y")]);
+    let deleted = |pods: &[SetPod]| {
+        let steps = plan(&set, pods).steps;
+        let names = steps.iter().filter(|step| step.delete).map(|step| &*pods[step.pod].name);
+        names.collect::<Vec<_>>().concat()
+    };
+    assert_eq!(deleted(&pods), "0123x");
+    // Four of them are available, as many as must be.
+    pods.drain(..4);
+    assert_eq!(deleted(&pods), "x");
+}

@@ -3,6 +3,7 @@
 use podward_proto::v1::{EvidenceLevel, Phase};
 
 use super::*;
+use crate::model::Demand;
 
 fn blind() -> Memory {
     Memory { reads: false, ..Memory::default() }
@@ -17,6 +18,16 @@ impl Fixture {
     async fn finishes(&mut self) -> bool {
         self.round().await;
         self.task.is_finished(&self.binding)
+    }
+
+    /// Adds another binding with the same spec.
+    fn put_other(&self, namespace: &str) {
+        let other = json!({
+            "apiVersion": "podward.io/v1alpha1", "kind": "DiscoveryBinding",
+            "metadata": {"namespace": namespace, "name": "other"}, "spec": self.binding.spec,
+        });
+        let key = BindingKey { namespace: namespace.to_owned(), name: "other".to_owned() };
+        self.task.shared.index.put_binding(key, serde_json::from_value(other).unwrap());
     }
 
     fn is_empty(&self) -> bool {
@@ -129,15 +140,86 @@ async fn an_instance_that_another_binding_registers_stays() {
     let mut fixture = Fixture::new(blind(), json!({}));
     fixture.put(pod(1));
     fixture.rounds().await;
-    let other = json!({
-        "apiVersion": "podward.io/v1alpha1", "kind": "DiscoveryBinding",
-        "metadata": {"namespace": "shop", "name": "other"}, "spec": fixture.binding.spec,
-    });
-    let key = BindingKey { name: "other".to_owned(), ..fixture.binding.key.clone() };
-    fixture.task.shared.index.put_binding(key, serde_json::from_value(other).unwrap());
+    fixture.put_other("shop");
     fixture.delete();
     assert!(fixture.finishes().await);
     assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"]);
+}
+
+/// Returns a pod that has got the address of pod 1.
+fn successor() -> BoundPod {
+    BoundPod { ip: pod(1).ip, ..pod(2) }
+}
+
+/// The end of a pod does not deregister the pod that has its address by then.
+#[tokio::test]
+async fn an_address_that_another_pod_has_got_stays_registered_where_nothing_can_be_read() {
+    for (is_deleted, is_other_replica) in [(false, false), (true, false), (false, true)] {
+        let mut fixture = Fixture::new(Memory { by_address: true, ..blind() }, json!({}));
+        fixture.put(pod(1));
+        fixture.rounds().await;
+        fixture.registry.refuse(Some("deregister"));
+        fixture.put(BoundPod { demand: Demand::Gone, ..pod(1) });
+        if is_deleted {
+            fixture.task.shared.index.remove_pod("shop", &pod(1).uid);
+        }
+        fixture.rounds().await;
+        fixture.put(successor());
+        if is_other_replica {
+            let index = Arc::clone(&fixture.task.shared.index);
+            fixture.replace_task(Shared { index, ..shared() });
+        }
+        fixture.rounds().await;
+        fixture.registry.refuse(None);
+        fixture.rounds().await;
+        assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"], "{is_deleted} {is_other_replica}");
+        assert_eq!(fixture.task.tracked.contains_key(&pod(1).uid), !is_deleted);
+        fixture.put(BoundPod { demand: Demand::Gone, ..successor() });
+        fixture.rounds().await;
+        assert!(fixture.is_empty());
+    }
+}
+
+/// What a pod that is gone has left at an address is no instance of a pod that is not to be in service yet.
+#[tokio::test]
+async fn an_address_that_a_pod_has_got_without_being_registered_is_deregistered() {
+    let mut fixture = Fixture::new(Memory { by_address: true, ..blind() }, json!({}));
+    fixture.put(pod(1));
+    fixture.rounds().await;
+    fixture.put(BoundPod { demand: Demand::Gone, ..pod(1) });
+    fixture.put(BoundPod { controlled: true, ..successor() });
+    fixture.rounds().await;
+    assert!(fixture.is_empty());
+}
+
+/// The other pod has moved, is not selected any more, or belongs to another binding.
+#[tokio::test]
+async fn an_address_that_a_pod_has_left_stays_registered_for_the_pod_that_has_got_it() {
+    let unselected = BoundPod { ip: "10.0.0.9".to_owned(), ..unselected(1) };
+    for next in [BoundPod { ip: "10.0.0.9".to_owned(), ..pod(1) }, unselected] {
+        let mut fixture = Fixture::new(Memory { by_address: true, ..blind() }, json!({}));
+        fixture.put(pod(1));
+        fixture.rounds().await;
+        fixture.registry.refuse(Some("deregister"));
+        fixture.put(next);
+        fixture.rounds().await;
+        fixture.put(successor());
+        fixture.rounds().await;
+        fixture.registry.refuse(None);
+        fixture.rounds().await;
+        let shown = fixture.registry.shown("web");
+        assert!(shown.contains(&"10.0.0.1:8080".to_owned()), "{shown:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_address_that_a_pod_of_another_namespace_has_got_stays_registered() {
+    let mut fixture = Fixture::new(Memory { by_address: true, ..blind() }, json!({}));
+    fixture.put_other("bank");
+    fixture.put(BoundPod { demand: Demand::Gone, ..pod(1) });
+    fixture.put(BoundPod { namespace: "bank".to_owned(), ..successor() });
+    fixture.rounds().await;
+    assert_eq!(fixture.registry.written(), Vec::<String>::new());
 }
 
 #[tokio::test]

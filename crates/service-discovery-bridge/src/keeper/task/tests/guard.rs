@@ -5,8 +5,10 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::{BINDING_FINALIZER, BINDING_HOOK_FINALIZER};
+use podward_registries::{Change, Registry};
 
 use super::*;
+use crate::model::{Demand, Desired};
 
 /// The bodies of the patches of the binding itself.
 type Patches = Arc<Mutex<Vec<Value>>>;
@@ -211,4 +213,26 @@ async fn the_hook_of_a_deleted_binding_is_removed_although_the_registry_cannot_b
         assert!(fixture.task.hook.is_none() && fixture.task.ended.is_none(), "{mode}");
         assert_eq!(patches.lock().len(), 0, "{mode}: the finalizer stays until the hook is removed");
     }
+}
+
+/// Its hook is removed at once, because operations on other pods would wait for it. Here its server does not answer.
+#[tokio::test]
+async fn a_deleted_binding_works_until_its_applications_are_put_back() {
+    let spec = json!({"mode": "Steer"});
+    let mut object = object(&spec, &json!([BINDING_HOOK_FINALIZER]));
+    let mut fixture = Fixture::new(Memory { by_address: true, ..Memory::default() }, spec);
+    fixture.connect(&object, StatusCode::OK);
+    let Desired { service, instance, .. } = fixture.binding.desired(&pod(1), "c").unwrap();
+    fixture.registry.write(&[Change::Register(service, instance)]).await.remove(0).unwrap();
+    fixture.put(BoundPod { demand: Demand::OutForUpdate, ..pod(1) });
+    fixture.pass(object.clone()).await;
+    object.metadata.deletion_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+    fixture.pass(object.clone()).await;
+    assert_eq!(fixture.registry.shown("web"), Vec::<String>::new(), "it is operated on");
+    assert!(fixture.task.guard_due > Duration::ZERO, "its hook is not removed");
+    fixture.task.unhooked = Some("u".to_owned());
+    fixture.put(pod(1));
+    fixture.pass(object.clone()).await;
+    assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"]);
+    assert!(fixture.task.tracked.is_empty());
 }

@@ -9,6 +9,7 @@ use podward_registries::{
     Capabilities, Change, Instance, Listed, MayChange, Registry, RegistryError, RegistryErrorKind,
     ServiceKey, Unreadable,
 };
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::BoundPod;
@@ -34,6 +35,7 @@ pub(super) struct Memory {
     /// True if what cannot be read has a trace of a mark.
     pub(super) marks: bool,
     pub(super) state: Mutex<State>,
+    pub(super) renewed: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -42,12 +44,16 @@ pub(super) struct State {
     /// What a change contains that is refused.
     refused: Option<&'static str>,
     written: Vec<String>,
+    /// Registrations whose results are not known, and that take effect later. `None` if they take effect at once.
+    delayed: Option<Vec<(ServiceKey, Instance)>>,
     /// Is cancelled during the next change.
     ends: Option<CancellationToken>,
     /// True if the list of services cannot be read.
     is_unlisted: bool,
     /// True if reads of instances never end.
     hangs: bool,
+    /// True if reads of instances end when an instance was renewed.
+    waits_for_renewal: bool,
     /// The number of reads at the silent address.
     silent_reads: usize,
     /// The service, the id and the host of an instance that cannot be read.
@@ -69,6 +75,7 @@ impl Default for Memory {
             renewal: None,
             marks: true,
             state: Mutex::default(),
+            renewed: Notify::new(),
         }
     }
 }
@@ -79,6 +86,21 @@ impl Memory {
         self.state.lock().refused = words;
     }
 
+    /// Has the results of registrations be unknown from now on.
+    pub(super) fn delay(&self) {
+        self.state.lock().delayed = Some(Vec::new());
+    }
+
+    /// Has the registrations with unknown results take effect, and later ones at once.
+    pub(super) fn arrive(&self) {
+        let mut state = self.state.lock();
+        for (service, instance) in state.delayed.take().into_iter().flatten() {
+            let instances = state.services.entry(self.stored(&service)).or_default();
+            instances.retain(|found| !self.is_same(found, &instance));
+            instances.push(instance);
+        }
+    }
+
     /// Has the list of services fail from now on, or not any more.
     pub(super) fn unlist(&self, is_unlisted: bool) {
         self.state.lock().is_unlisted = is_unlisted;
@@ -87,6 +109,11 @@ impl Memory {
     /// Has reads of instances never end from now on.
     pub(super) fn hang(&self) {
         self.state.lock().hangs = true;
+    }
+
+    /// Has reads of instances last until an instance is renewed.
+    pub(super) fn wait_for_renewal(&self) {
+        self.state.lock().waits_for_renewal = true;
     }
 
     /// Has what is stored for a pod in a service be unreadable. Its host is not known if the pod has no address.
@@ -210,6 +237,10 @@ impl Registry for Memory {
             return Err(RegistryError { doing, address, reason, kind });
         }
         assert!(self.reads, "the registry cannot be read");
+        let renewed = self.renewed.notified();
+        if self.state.lock().waits_for_renewal {
+            renewed.await;
+        }
         if self.state.lock().hangs {
             std::future::pending::<()>().await;
         }
@@ -243,7 +274,10 @@ impl Registry for Memory {
         instances: &[(ServiceKey, Instance)],
         _: MayChange<'_>,
     ) -> Vec<Result<bool, RegistryError>> {
-        self.state.lock().written.push("renew".to_owned());
+        let mut state = self.state.lock();
+        state.written.push("renew".to_owned());
+        state.waits_for_renewal = false;
+        self.renewed.notify_waiters();
         instances.iter().map(|_| Ok(false)).collect()
     }
 
@@ -264,6 +298,11 @@ impl Registry for Memory {
                 return Err(RegistryError { doing, address, reason, kind: RegistryErrorKind::Rejected });
             }
             let (service, instance) = change.target();
+            if let (Some(delayed), Change::Register(..)) = (&mut state.delayed, change) {
+                delayed.push((service.clone(), instance.clone()));
+                let (address, reason) = ("http://a".to_owned(), "no response within 5 s".to_owned());
+                return Err(RegistryError { doing, address, reason, kind: RegistryErrorKind::Unknown });
+            }
             if self.one_service {
                 let is_here = |key: &ServiceKey| *key == self.stored(service);
                 let other = |found: &Instance| self.is_same(found, instance);

@@ -79,6 +79,21 @@ async fn a_drain_waits_for_the_instance_of_the_old_service() {
     assert_eq!(fixture.registry.shown("old"), Vec::<String>::new());
 }
 
+/// The old instance may be stored after a comparison has not found it.
+#[tokio::test]
+async fn the_old_service_is_searched_until_no_registration_is_in_doubt() {
+    let mut fixture = Fixture::new(Memory::default(), service("old"));
+    fixture.registry.delay();
+    fixture.put(pod(1));
+    fixture.round().await;
+    fixture.bind(service("new"));
+    let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
+    fixture.put(drained.clone());
+    let why = fixture.ask(Phase::Prepare, &drained).await.unwrap_err();
+    assert!(why.contains("is searched for an instance"), "{why}");
+    assert!(fixture.task.services.iter().any(|service| service.name == "old"));
+}
+
 #[tokio::test]
 async fn the_old_service_is_read_after_the_pod_is_gone() {
     let mut fixture = Fixture::new(Memory::default(), service("old"));

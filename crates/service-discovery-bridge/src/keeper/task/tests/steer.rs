@@ -69,7 +69,9 @@ async fn an_application_that_is_not_healthy_is_taken_out_of_service() {
 #[tokio::test]
 async fn all_instances_at_the_address_of_a_pod_are_taken_out_of_service() {
     // Read in lists, and one by one.
-    for list_lag in [Duration::ZERO, Duration::from_millis(1)] {
+    for (list_lag, level) in
+        [(Duration::ZERO, EvidenceLevel::Proven), (Duration::from_nanos(1), EvidenceLevel::Bounded)]
+    {
         let registry = Memory { list_lag, ..Memory::default() };
         let mut fixture = Fixture::new(registry, json!({"mode": "Steer"}));
         fixture.put(pod(1));
@@ -78,12 +80,28 @@ async fn all_instances_at_the_address_of_a_pod_are_taken_out_of_service() {
         fixture.rounds().await;
         let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
         fixture.put(drained.clone());
-        assert_eq!(fixture.ask(Phase::Prepare, &drained).await, Ok(EvidenceLevel::Proven));
+        assert_eq!(fixture.ask(Phase::Prepare, &drained).await, Ok(level));
         assert_eq!(fixture.registry.shown("web"), Vec::<String>::new());
         fixture.put(pod(1));
         fixture.rounds().await;
         assert_eq!(fixture.registry.shown("web").len(), 2);
     }
+}
+
+/// The list is older than the registration of the application. Clients that read single instances find it.
+#[tokio::test]
+async fn an_instance_that_a_list_may_lack_is_waited_for_although_clients_keep_nothing() {
+    let registry = Memory { list_lag: Duration::from_secs(3600), ..Memory::default() };
+    let mut fixture = Fixture::new(registry, json!({"mode": "Steer"}));
+    let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
+    fixture.put(drained.clone());
+    let why = fixture.ask(Phase::Prepare, &drained).await.unwrap_err();
+    assert!(why.contains("clients may use what they have read before"), "{why}");
+    fixture.task.calls.clear();
+    register(&fixture).await;
+    fixture.access.capabilities.list_lag = Duration::from_nanos(1);
+    assert_eq!(fixture.ask(Phase::Prepare, &drained).await, Ok(EvidenceLevel::Bounded));
+    assert_eq!(fixture.registry.shown("web"), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -152,4 +170,42 @@ async fn the_application_sends_heartbeats_itself() {
     }
     assert_eq!(fixture.registry.written(), Vec::<String>::new());
     assert!(fixture.task.tracked.values().all(|tracked| matches!(tracked.state, SyncState::Shown { .. })));
+}
+
+/// Nobody else would put it back.
+#[tokio::test]
+async fn an_application_that_is_out_of_service_is_put_back_although_its_pod_leaves_the_binding() {
+    for (is_deleted, is_other_replica, is_gone) in
+        [(false, false, false), (true, false, false), (true, true, false), (true, false, true)]
+    {
+        let mut fixture = fixture(Memory::default()).await;
+        let drained = BoundPod { demand: Demand::OutForUpdate, controlled: true, ..pod(1) };
+        fixture.put(drained.clone());
+        assert_eq!(fixture.ask(Phase::Prepare, &drained).await, Ok(EvidenceLevel::Proven));
+        fixture.task.calls.clear();
+        if is_other_replica {
+            let index = Arc::clone(&fixture.task.shared.index);
+            fixture.replace_task(Shared { index, ..shared() });
+        }
+        Arc::make_mut(&mut fixture.binding).deleting = is_deleted;
+        let labels = if is_deleted { pod(1).labels } else { Default::default() };
+        let left = |demand| BoundPod { labels: labels.clone(), demand, ..drained.clone() };
+        for demand in [Demand::OutForUpdate, Demand::NotReady] {
+            fixture.put(left(demand));
+            assert!(fixture.task.has_taken_out(&fixture.binding));
+            fixture.rounds().await;
+            assert_eq!(fixture.registry.shown("web"), Vec::<String>::new(), "it is operated on");
+            assert!(!fixture.task.is_finished(&fixture.binding));
+            let why = fixture.task.remainder(&fixture.binding);
+            assert_eq!(why.is_some_and(|why| why.contains("such as web-1")), is_deleted);
+        }
+        match is_gone {
+            true => fixture.task.shared.index.remove_pod("shop", &pod(1).uid),
+            false => fixture.put(left(Demand::InService)),
+        }
+        fixture.rounds().await;
+        assert_eq!(fixture.registry.shown("web").len(), usize::from(!is_gone));
+        assert!(fixture.task.tracked.is_empty() && !fixture.task.has_taken_out(&fixture.binding));
+        assert!(fixture.task.is_finished(&fixture.binding));
+    }
 }

@@ -256,3 +256,49 @@ async fn removals_that_are_held_do_not_keep_the_task_busy() {
     let pause = fixture.task.pause(&fixture.binding, &fixture.access);
     assert!(pause >= Duration::from_secs(1), "{pause:?}");
 }
+
+/// The server stores it after the client has given up.
+#[tokio::test]
+async fn a_removal_waits_for_a_registration_whose_result_is_not_known() {
+    for registry in [Memory::default(), Memory { reads: false, ..Memory::default() }] {
+        let level = if registry.reads { EvidenceLevel::Proven } else { EvidenceLevel::Assumed };
+        let mut fixture = Fixture::new(registry, json!({}));
+        fixture.registry.delay();
+        fixture.put(pod(1));
+        fixture.round().await;
+        fixture.put(drained(1));
+        let why = fixture.ask(Phase::Prepare, &drained(1)).await.unwrap_err();
+        assert!(why.contains("may still take effect"), "{why}");
+        fixture.task.calls.clear();
+        fixture.registry.arrive();
+        assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"]);
+        fixture.task.tracked.values_mut().for_each(|tracked| tracked.in_doubt_until = Duration::ZERO);
+        assert_eq!(fixture.ask(Phase::Prepare, &drained(1)).await, Ok(level));
+        assert_eq!(fixture.registry.shown("web"), Vec::<String>::new());
+    }
+}
+
+/// The other replica has read none of its services.
+#[tokio::test]
+async fn the_service_of_a_pod_that_is_not_selected_any_more_is_read_before_it_is_released() {
+    // It may have been registered where nobody looks, if it lacks the label that names its service.
+    for (track, level) in [(Some("a"), EvidenceLevel::Proven), (None, EvidenceLevel::Assumed)] {
+        let spec = json!({"service": {"name": "${pod.labels['track']}"}});
+        let mut fixture = Fixture::new(Memory::default(), spec);
+        let mut selected = pod(1);
+        selected.labels.insert("track".to_owned(), "a".to_owned());
+        fixture.put(selected.clone());
+        fixture.rounds().await;
+        assert_eq!(fixture.registry.shown("a"), ["10.0.0.1:8080"]);
+        let labels = track.map(|track| ("track".to_owned(), track.to_owned())).into_iter().collect();
+        let unselected = BoundPod { labels, ..pod(1) };
+        fixture.put(unselected.clone());
+        let index = Arc::clone(&fixture.task.shared.index);
+        fixture.replace_task(Shared { index, ..shared() });
+        // The question comes before the first comparison, and after it.
+        for phase in [Phase::Prepare, Phase::Release] {
+            assert_eq!(fixture.ask(phase, &unselected).await, Ok(level), "{track:?}");
+            assert_eq!(fixture.registry.shown("a").is_empty(), track.is_some());
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Heartbeats while a registry is slow.
+
+use super::*;
+
+#[tokio::test]
+async fn instances_are_renewed_while_a_registry_is_read() {
+    for is_comparison in [true, false] {
+        let registry = Memory { renewal: Some(Duration::from_secs(1)), ..Memory::default() };
+        let mut fixture = Fixture::new(registry, json!({}));
+        fixture.put(pod(1));
+        fixture.rounds().await;
+        assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"]);
+        fixture.put(pod(2));
+        fixture.task.observe(&fixture.binding, &fixture.access);
+        fixture.registry.wait_for_renewal();
+        let (binding, access) = (&fixture.binding, &fixture.access);
+        let read = async {
+            match is_comparison {
+                true => fixture.task.compare(binding, access).await,
+                false => _ = fixture.task.step(binding, access).await,
+            }
+        };
+        let read = tokio::time::timeout(Duration::from_secs(20), read).await;
+        assert!(read.is_ok(), "heartbeats wait for the registry: {is_comparison}");
+        assert_eq!(fixture.registry.shown("web").len(), 2 - usize::from(is_comparison));
+    }
+}
