@@ -120,16 +120,20 @@ fn markers_that_pods_cannot_have_are_rejected() {
     is_rejected([
         (label("in use", ""), labels),
         (label("Example.com/in-use", ""), labels),
+        (label("a..b/in-use", ""), labels),
         (label("in-use", "-"), labels),
         (finalizer("in-use"), finalizers),
         (finalizer("/in-use"), finalizers),
         (finalizer("example.com/"), finalizers),
-        (
-            hook(json!({"markPodNotReady": true})),
-            "spec.lifecycle.preDelete.markPodNotReady: has no effect without a marker",
-        ),
+        (finalizer("a.-b/in-use"), finalizers),
     ]);
     for change in [label("in-use", ""), label("example.com/in-use", "a_b"), finalizer("example.com/in-use")] {
         assert_eq!(set(&change).check(), Ok(()), "{change}");
     }
+}
+
+/// OpenKruise accepts it, and it has no effect.
+#[test]
+fn mark_pod_not_ready_without_a_marker_is_valid() {
+    assert_eq!(set(&hook(json!({"markPodNotReady": true}))).check(), Ok(()));
 }

@@ -76,7 +76,7 @@ pub(crate) fn taken_away(context: &Context, owner: &Owner) -> BTreeSet<String> {
 
 /// Returns the name of the user that this process is, if it is needed: Podward holds the deletion of a pod. `None` if it is
 /// not known.
-pub(crate) async fn own_user<'a>(context: &'a Context, pods: &[Arc<Pod>]) -> Option<&'a str> {
+async fn own_user<'a>(context: &'a Context, pods: &[Arc<Pod>]) -> Option<&'a str> {
     if !pods.iter().any(|pod| requester(pod).is_some()) {
         return None;
     }
@@ -89,11 +89,7 @@ pub(crate) async fn own_user<'a>(context: &'a Context, pods: &[Arc<Pod>]) -> Opt
     match context.user.get_or_try_init(read).await {
         Ok(user) => Some(user).filter(|it| !it.is_empty()).map(String::as_str),
         Err(error) => {
-            tracing::warn!(
-                %error,
-                "the claims of pods whose deletion Podward holds for their CloneSet are kept, and it is not cancelled when \
-                 the CloneSet is scaled out"
-            );
+            tracing::warn!(%error, "claims of pods whose deletion Podward holds for their CloneSet are kept");
             None
         }
     }

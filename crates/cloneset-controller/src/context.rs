@@ -72,7 +72,7 @@ pub(crate) struct SetMemory {
     pub(crate) creations_held: u32,
     /// The pods that the set has deleted, and whose claims are still there.
     pub(crate) own_deletions: OwnDeletions,
-    /// The pods whose deletion Podward has held, and that the watch has not delivered since.
+    /// The pods whose deletion Podward has held in the last 10 s, and that the watch has not delivered since.
     pub(crate) held: HeldDeletions,
     /// The identities with claims that new pods cannot get, because pods of others have their names.
     pub(crate) foreign_names: ForeignNames,

@@ -61,8 +61,7 @@ pub(crate) async fn reconcile(set: Arc<CloneSet>, context: Arc<Context>) -> Resu
     let Some(Prepared { revisions, pods, not_cleaned }) = prepared else { return Ok(Action::await_change()) };
     let observer = Observer::new(&set, &revisions.update, &revisions.all, options, now);
     let mut observed = observe(&observer, &pods);
-    let user = claims::own_user(&context, &pods).await;
-    context.remember(&uid, |memory| memory.held.observe(&mut observed, user, now));
+    context.remember(&uid, |memory| memory.held.observe(&mut observed, now));
     let spec = spec_of(&set, &options);
     let found = plan(&spec, &observed.seen);
     let work = PlanWork {

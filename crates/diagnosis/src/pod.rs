@@ -48,8 +48,9 @@ pub fn diagnose(snapshot: &Snapshot, operation: Option<&str>) -> Vec<Cause> {
     if !is_ready(pod) {
         node::add(&mut causes, snapshot);
         starting::add(&mut causes, snapshot);
-        crash::add(&mut causes, snapshot);
+        crash::add(&mut causes, snapshot, false);
         probes::add(&mut causes, snapshot);
+        crash::add(&mut causes, snapshot, true);
     }
     // Containers that run wait for nothing else than Podward.
     operation::add(&mut causes, snapshot, operation);

@@ -134,7 +134,7 @@ pub fn of_stateful_set(set: &StatefulSet) -> Vec<Cause> {
             ..=1 => ", from the highest number down, one at a time".to_owned(),
             most => format!(", from the highest number down, up to {most} at a time"),
         }
-    } else if all < wanted && !is_parallel {
+    } else if all < wanted && !is_parallel && status.current_revision == status.update_revision {
         ", one at a time in the order of their numbers".to_owned()
     } else {
         String::new()

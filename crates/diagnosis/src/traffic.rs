@@ -39,13 +39,13 @@ pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     let namespace = snapshot.pod.metadata.namespace.as_deref().unwrap_or_default();
     let mut found = endpoints(snapshot);
     let exists = |name: &str| {
-        let mut services = snapshot.services.iter().filter(|it| it.metadata.name.as_deref() == Some(name));
-        snapshot.is_unread("Services") || services.any(|service| !is_external_name(service))
+        snapshot.is_unread("Services")
+            || service(snapshot, name).is_some_and(|service| !is_external_name(service))
     };
     found.retain(|found| found.ready != is_ready && !found.terminating && exists(&found.service));
-    for ServiceEndpoint { service, slice, manager, .. } in found {
+    for ServiceEndpoint { service: name, slice, manager, .. } in found {
         // The Service wants it so.
-        if !is_ready && publishes_not_ready(snapshot, &service) {
+        if !is_ready && service(snapshot, &name).is_some_and(publishes_not_ready) {
             continue;
         }
         let of = match manager.as_deref() {
@@ -54,14 +54,14 @@ pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
         };
         let what = match is_ready {
             true => {
-                format!("is Ready, and EndpointSlice {slice} of Service {service}{of} lists it as not ready")
+                format!("is Ready, and EndpointSlice {slice} of Service {name}{of} lists it as not ready")
             }
             false => format!(
-                "is not Ready, and EndpointSlice {slice} of Service {service}{of} lists it as ready, so that it gets traffic"
+                "is not Ready, and EndpointSlice {slice} of Service {name}{of} lists it as ready, so that it gets traffic"
             ),
         };
         let next = format!("kubectl -n {namespace} get endpointslice {slice} -o yaml");
-        causes.push(Cause::new(Case::Traffic, format!("Service {namespace}/{service}"), what).next(next));
+        causes.push(Cause::new(Case::Traffic, format!("Service {namespace}/{name}"), what).next(next));
     }
     if is_ready {
         causes.extend(unlisted(snapshot).into_iter().map(|service| {
@@ -108,9 +108,13 @@ fn addresses(snapshot: &Snapshot) -> Vec<&str> {
     all.chain(status.and_then(|status| status.pod_ip.as_deref())).collect()
 }
 
-fn publishes_not_ready(snapshot: &Snapshot, service: &str) -> bool {
-    let mut found = snapshot.services.iter().filter(|it| it.metadata.name.as_deref() == Some(service));
-    found.any(|it| it.spec.as_ref().is_some_and(|spec| spec.publish_not_ready_addresses == Some(true)))
+/// Returns the Service of this name.
+fn service<'s>(snapshot: &'s Snapshot, name: &str) -> Option<&'s Service> {
+    snapshot.services.iter().find(|service| service.metadata.name.as_deref() == Some(name))
+}
+
+fn publishes_not_ready(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.publish_not_ready_addresses == Some(true))
 }
 
 /// Returns the endpoints of the pod by their Service. Slices that are written by hand may name its address only.

@@ -181,8 +181,8 @@ fn a_stateful_set_says_in_which_order_its_pods_are_updated_and_created() {
     };
     let most = |value: Value| json!({"updateStrategy": {"rollingUpdate": {"maxUnavailable": value}}});
     let parallel = json!({"podManagementPolicy": "Parallel"});
-    let (old, missing) =
-        (json!({"updatedReplicas": 1}), json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 0}));
+    let old = json!({"updatedReplicas": 1});
+    let missing = json!({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 0, "currentRevision": "db-b"});
     let down = ", from the highest number down, one at a time";
     assert_eq!(told(json!({}), old.clone()), down);
     // The policy is about the creation and deletion of pods, not about updates.
@@ -192,6 +192,8 @@ fn a_stateful_set_says_in_which_order_its_pods_are_updated_and_created() {
     assert_eq!(told(most(json!("1%")), old), down);
     assert_eq!(told(json!({}), missing.clone()), ", one at a time in the order of their numbers");
     assert_eq!(told(parallel, missing), "");
+    let replaced = json!({"replicas": 2, "updatedReplicas": 2, "readyReplicas": 2});
+    assert_eq!(told(json!({}), replaced), "", "the last old pod is being replaced");
     assert_eq!(told(json!({}), json!({"readyReplicas": 2})), "", "one pod is not Ready, and all exist");
 }
 

@@ -60,18 +60,35 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn all_namespaces_are_not_one() {
-        let line = ["kubectl-podward", "-n", "shop", "release", "--all", "--yes"];
-        let error = match PluginArgs::try_parse_from(line) {
-            Ok(parsed) => match parsed.command {
-                PluginCommand::Release(release) => {
-                    release.run(crate::api_server::client(|_| None)).await.unwrap_err()
-                }
-                other => panic!("{other:?}"),
-            },
+    /// Runs a command line without a cluster, and returns its error.
+    async fn error(line: &str) -> anyhow::Error {
+        let line = ["kubectl-podward", "--kubeconfig=/none"].into_iter().chain(line.split(' '));
+        match PluginArgs::try_parse_from(line) {
+            Ok(parsed) => parsed.command.run(PluginArgs::command(), &parsed.kubectl).await.unwrap_err(),
             Err(error) => error.into(),
-        };
-        assert!(error.is::<clap::Error>(), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_wrong_command_line_is_refused_before_a_cluster_is_needed() {
+        for line in [
+            "-n shop release --all --yes",
+            "-n shop release --all --stop-services",
+            "-n shop release --stop-services",
+            "-n shop get -A",
+            "get -A -n shop",
+            "-n shop why -A",
+            "release",
+            "release discoverybinding/web web-0",
+            "trace node/n1",
+            "trace deploy/web --watch",
+        ] {
+            let error = error(line).await;
+            assert!(error.is::<clap::Error>(), "{line}: {error}");
+        }
+        for line in ["-n shop release", "-n shop release web-0", "-n shop get", "get -A", "why -A"] {
+            let error = error(line).await;
+            assert!(error.to_string().contains("could not use the kubeconfig /none"), "{line}: {error}");
+        }
     }
 }

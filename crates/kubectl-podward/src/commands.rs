@@ -59,8 +59,14 @@ impl PluginCommand {
             Self::Completion(completion) => completion.run(line),
             Self::Doctor(doctor) => doctor.run(kubectl.client().await?).await,
             Self::Finish(finish) => finish.run(kubectl.client().await?).await,
-            Self::Get(get) => get.run(kubectl.client().await?).await,
-            Self::Release(release) => release.run(kubectl.client().await?).await,
+            Self::Get(get) => {
+                get.check()?;
+                get.run(kubectl.client().await?).await
+            }
+            Self::Release(release) => {
+                release.check()?;
+                release.run(kubectl.client().await?).await
+            }
             Self::Runbook(runbook) => runbook.run(),
             Self::SupportBundle(bundle) => bundle.run(kubectl.client().await?).await,
             Self::Trace(trace) => {

@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 static OPTIONS: OnceLock<String> = OnceLock::new();
 
 /// What follows `kubectl` in a command, and not in a sentence about an operation with the id `kubectl`.
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 14] = [
     "podward",
     "get",
     "describe",
@@ -15,17 +15,17 @@ const VERBS: [&str; 17] = [
     "annotate",
     "label",
     "logs",
-    "exec",
     "patch",
     "apply",
     "edit",
     "taint",
     "uncordon",
-    "drain",
-    "auth",
     "-n",
     "--namespace",
 ];
+
+/// What comes before a command that is to be pasted, unless it begins a line. Others write about kubectl, too.
+const BEFORE: [&str; 8] = [": ", "-> ", "; ", ", ", "`", "(", "then ", "and "];
 
 /// Sets the options that [`with_connection`] adds from now on: of `--context=prod`, ` --context=prod`.
 pub(crate) fn set_options(options: String) {
@@ -44,10 +44,13 @@ fn with_options(text: &str, options: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(KUBECTL).filter(|_| !options.is_empty()) {
+        let line = text[..text.len() - rest.len() + at].rsplit('\n').next().unwrap_or_default();
+        let is_pasted = line.trim().is_empty() || BEFORE.iter().any(|before| line.ends_with(before));
         let (before, after) = rest.split_at(at + KUBECTL.len());
         out.push_str(before);
         let verb = after.split([' ', '`', '\n', ')', ',', ';', ':']).next().unwrap_or_default();
         rest = match verb {
+            _ if !is_pasted => after,
             "podward" => {
                 out.push_str(verb);
                 out.push_str(options);
@@ -92,9 +95,20 @@ mod tests {
             of("next: kubectl -n shop get pod\n  kubectl podward why x"),
             "next: kubectl --context=prod -n shop get pod\n  kubectl podward --context=prod why x"
         );
-        for text in
-            ["operation kubectl of pod shop/web is finished", "kubectl.kubernetes.io/x", "run kubectl", ""]
-        {
+        assert_eq!(
+            of("delete it with `kubectl --namespace x delete pod` (kubectl podward why x)"),
+            "delete it with `kubectl --context=prod --namespace x delete pod` (kubectl podward --context=prod why x)"
+        );
+        for text in [
+            "operation kubectl of pod shop/web is finished",
+            "kubectl.kubernetes.io/x",
+            "run kubectl",
+            "",
+            "busy until 2026-01-01T10:02:00Z: kubectl exec backup",
+            "busy until 2026-01-01T10:02:00Z: waits for kubectl get backup",
+            "no tool that drains nodes was found; kubectl drain waits until its --timeout",
+            "the container said: exec of kubectl apply failed",
+        ] {
             assert_eq!(of(text), text);
         }
         assert_eq!(with_options("kubectl get pods", ""), "kubectl get pods");

@@ -8,10 +8,11 @@ use podward_runtime::args::seconds;
 /// Parses seconds, which may have a fraction (`0.5`), or a time as kubectl takes it (`90s`, `5m`, `1h30m`); at most a day.
 ///
 /// # Errors
-/// When `text` is neither; the error says what is wrong with it.
+/// When `text` is neither; the error says what is accepted.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let Ok(time) = text.parse::<SignedDuration>() else { return seconds(text) };
-    seconds(&time.as_secs_f64().to_string())
+    let time = text.parse::<SignedDuration>().map(|time| time.as_secs_f64().to_string());
+    seconds(time.as_deref().unwrap_or(text))
+        .map_err(|_| format!("{text:?} is no time of at most a day: seconds, or a time such as 5m"))
 }
 
 #[cfg(test)]
@@ -26,7 +27,8 @@ mod tests {
             assert_eq!(duration(text), Ok(Duration::from_secs_f64(seconds)), "{text}");
         }
         for text in ["", "-5m", "-1", "25h", "86401", "m", "5x", "soon"] {
-            assert!(duration(text).is_err(), "{text}");
+            let error = format!("{text:?} is no time of at most a day: seconds, or a time such as 5m");
+            assert_eq!(duration(text), Err(error));
         }
     }
 }

@@ -55,6 +55,17 @@ pub(crate) fn usage(message: impl Display) -> clap::Error {
     clap::Error::raw(ErrorKind::ValueValidation, format!("{message}\n"))
 }
 
+/// Checks that the user does not want one namespace and all of them. clap does not see a namespace before the command.
+///
+/// # Errors
+/// When both are given. It is an error of the command line.
+pub(crate) fn one_namespace_or_all(namespace: Option<&str>, all: bool) -> Result<(), clap::Error> {
+    match namespace {
+        Some(_) if all => Err(usage("all namespaces, or one: leave out --namespace, or --all (-A)")),
+        _ => Ok(()),
+    }
+}
+
 /// Parses the name of a pod: `NAME`, or `pod/NAME` as kubectl prints it.
 ///
 /// # Errors

@@ -46,16 +46,6 @@ fn check_size(write: &HookWrite, wanted: &LifecycleHook) -> Result<(), Status> {
     )))
 }
 
-/// Checks that `namespace` may have `count` hooks of its own.
-fn check_count(namespace: &str, count: usize) -> Result<(), Status> {
-    if count <= MAX_HOOKS_OF_NAMESPACE {
-        return Ok(());
-    }
-    Err(Status::resource_exhausted(format!(
-        "namespace {namespace} already has {MAX_HOOKS_OF_NAMESPACE} hooks of its own, the maximum; deregister one"
-    )))
-}
-
 /// Reads and writes hooks.
 #[derive(Clone)]
 pub(super) struct HookStore {
@@ -102,7 +92,12 @@ impl HookStore {
         let written = match rights.decide(self.read(&name).await?, wanted)? {
             HookWrite::None(stored) => return Ok(*stored),
             HookWrite::Change(stored) => self.change(&stored, wanted, user).await?,
-            HookWrite::Create => self.create(wanted).await?,
+            HookWrite::Create => {
+                // In a task of its own: a caller that does not wait must not keep a hook for which there is no room.
+                let (store, wanted) = (self.clone(), wanted.clone());
+                let created = tokio::spawn(async move { store.create(&wanted).await }).await;
+                created.map_err(|error| Status::internal(error.to_string()))??
+            }
         };
         tracing::info!(hook = name, user, "registered a hook");
         Ok(written)
@@ -113,14 +108,22 @@ impl HookStore {
         let (name, params) = (wanted.name_any(), PostParams::default());
         let create = || api_request(|| format!("store hook {name:?}"), self.hooks.create(&params, wanted));
         let Some(namespace) = &wanted.spec.namespace else { return create().await };
-        check_count(namespace, self.count(namespace).await? + 1)?;
-        let created = create().await?;
-        if let Err(full) = check_count(namespace, self.count(namespace).await?) {
-            let preconditions = Preconditions { uid: created.uid(), resource_version: None };
-            self.delete(&name, &DeleteParams::default().preconditions(preconditions)).await?;
-            return Err(full);
+        if self.count(namespace).await? >= MAX_HOOKS_OF_NAMESPACE {
+            return Err(Status::resource_exhausted(format!(
+                "namespace {namespace} already has {MAX_HOOKS_OF_NAMESPACE} hooks of its own, the maximum; deregister one"
+            )));
         }
-        Ok(created)
+        let created = create().await?;
+        let too_many = match self.count(namespace).await {
+            Ok(count) if count <= MAX_HOOKS_OF_NAMESPACE => return Ok(created),
+            Ok(_) => Status::resource_exhausted(format!(
+                "too many hooks of namespace {namespace} were registered at the same time; try again"
+            )),
+            Err(error) => error,
+        };
+        let preconditions = Preconditions { uid: created.uid(), resource_version: None };
+        self.delete(&name, &DeleteParams::default().preconditions(preconditions)).await?;
+        Err(too_many)
     }
 
     /// Returns the number of hooks that are limited to `namespace`.

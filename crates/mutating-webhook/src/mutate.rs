@@ -78,7 +78,7 @@ impl MutatingWebhook {
         if old.is_some_and(|old| drops_deletion_request(old, new)) {
             warnings.push(
                 "the pod was to be deleted before it opted in; the deletion request is removed, because nobody has checked \
-                 who made it: delete the pod again if it is to go"
+                 who made it; to delete the pod, delete it again"
                     .to_owned(),
             );
         }

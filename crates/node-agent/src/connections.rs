@@ -1,7 +1,7 @@
 //! The connections to a pod, derived from the sockets of its network namespace.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
@@ -115,13 +115,17 @@ impl PodConnections {
             .filter(for_others)
             .map(|socket| socket.local.port())
             .collect();
+        let locals: BTreeSet<SocketAddr> = sockets.tcp.iter().map(|socket| canonical(socket.local)).collect();
         let is_inbound = |socket: &&TcpSocket| {
             let (local, remote) = (canonical(socket.local), canonical(socket.remote));
-            let port = socket.local.port();
+            let port = local.port();
             let may_have_listened =
                 ports.contains(&port) || served.contains(&port) || !sockets.outbound_ports.contains(&port);
-            // The kernel redirects outbound connections to the proxy of a sidecar at a loopback address.
-            may_have_listened && !local.is_loopback() && !remote.is_loopback() && remote != local
+            // The kernel redirects outbound connections to the proxy of a sidecar at a loopback address. Their other half is
+            // here, too. That of a connection which the kernel redirects from outside is not.
+            let is_redirected_outbound = local.ip().is_loopback() && locals.contains(&remote);
+            let is_of_itself = remote.ip().is_loopback() || remote.ip() == local.ip();
+            may_have_listened && !is_redirected_outbound && !is_of_itself
         };
         // The pod has closed a connection before its last bytes are acknowledged.
         let is_open = |socket: &&TcpSocket| match socket.state {
@@ -152,8 +156,8 @@ impl PodConnections {
     }
 }
 
-fn canonical(address: SocketAddr) -> IpAddr {
-    address.ip().to_canonical()
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]
@@ -202,10 +206,6 @@ mod tests {
             socket("127.0.0.1:8080", "127.0.0.1:40000", Open, Some(1)),
             socket("[::ffff:127.0.0.1]:8080", "[::ffff:127.0.0.1]:40000", Open, Some(1)),
             socket("10.244.0.7:8080", "10.244.0.7:40000", Open, Some(1)),
-            // Outbound connections that the kernel redirects to the proxy of a sidecar.
-            socket("127.0.0.1:15001", "10.244.0.7:41000", Open, Some(1)),
-            socket("[::ffff:127.0.0.1]:15001", "[::ffff:10.244.0.7]:41000", Open, Some(1)),
-            socket("[::1]:15001", "[fd00::7]:41000", Open, Some(1)),
         ];
         for socket in of_itself {
             assert_eq!(connections(&[listening, socket]), (0, None), "{socket:?}");
@@ -214,6 +214,22 @@ mod tests {
         assert_eq!(connections(&[listening, closed]), (0, None));
         let sending = TcpSocket { unacknowledged: 9, ..closed };
         assert_eq!(connections(&[listening, sending]), (1, Some(0)), "its last bytes are on their way");
+    }
+
+    /// The kernel translates the destination of connections in both directions.
+    #[test]
+    fn outbound_connections_to_the_proxy_of_a_sidecar_do_not_count_and_inbound_ones_to_loopback_do() {
+        use TcpState::Open;
+        for (proxy, client, client_in_socket) in [
+            ("127.0.0.1:15001", "10.244.0.7:41000", "10.244.0.7:41000"),
+            ("[::ffff:127.0.0.1]:15001", "[::ffff:10.244.0.7]:41000", "10.244.0.7:41000"),
+            ("[::1]:15001", "[fd00::7]:41000", "[fd00::7]:41000"),
+        ] {
+            let proxied = socket(proxy, client, Open, Some(1));
+            let outbound = socket(client_in_socket, "10.96.0.9:80", Open, Some(1));
+            assert_eq!(connections(&[proxied, outbound]), (0, None), "{proxied:?}");
+            assert_eq!(connections(&[proxied]), (1, Some(1)), "the client is outside: {proxied:?}");
+        }
     }
 
     /// gRPC's 50051 is a port that the kernel may choose for an outbound connection, too.

@@ -25,7 +25,7 @@ use crate::connection::Connection;
 use crate::detail::{DetailLog, chain, connect_problem};
 use crate::dialer::Dialer;
 use crate::error::{RegistryError, RegistryErrorKind};
-use crate::limits::{LARGE_TIME, LargeRead, LargeReads};
+use crate::limits::{LARGE_TIME, LargeRead, LargeReads, SMALL};
 
 use self::body::BodyError;
 
@@ -45,9 +45,10 @@ pub(crate) struct HttpClient {
     details: Arc<DetailLog>,
 }
 
-/// Whether the body of a successful response is kept, and the right to keep a large one.
+/// Whether the body of a successful response is kept, whether it may be large, and the right to keep a large one.
 struct Keeping {
     is_kept: bool,
+    may_be_large: bool,
     place: Option<LargeRead>,
 }
 
@@ -101,7 +102,21 @@ impl HttpClient {
             Some(place) => self.timeout.min(place.until.saturating_duration_since(Instant::now())),
             None => self.timeout,
         };
-        self.exchange(request, doing, timeout, Keeping { is_kept: true, place }).await
+        self.exchange(request, doing, timeout, Keeping { is_kept: true, may_be_large: true, place }).await
+    }
+
+    /// As [`send`](Self::send), for a login. A read may have the right to read much meanwhile, so the response must not be
+    /// large.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send), and [`Invalid`](RegistryErrorKind::Invalid) if the response has more than [`SMALL`] bytes.
+    pub(crate) async fn login(
+        &self,
+        request: Request<Full<Bytes>>,
+        doing: &str,
+    ) -> Result<HttpResponse, RegistryError> {
+        let keeping = Keeping { is_kept: true, may_be_large: false, place: None };
+        self.exchange(request, doing, self.timeout, keeping).await
     }
 
     /// As [`send`](Self::send), with another timeout, for a request that the server answers late. The response is without the
@@ -112,7 +127,8 @@ impl HttpClient {
         doing: &str,
         timeout: Duration,
     ) -> Result<HttpResponse, RegistryError> {
-        self.exchange(request, doing, timeout, Keeping { is_kept: false, place: None }).await
+        let keeping = Keeping { is_kept: false, may_be_large: true, place: None };
+        self.exchange(request, doing, timeout, keeping).await
     }
 
     /// Waits for the right to read much by several calls.
@@ -178,7 +194,7 @@ impl HttpClient {
         let (head, body) = response.into_parts();
         let is_packed = head.headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding == "gzip");
         let is_kept = keeping.is_kept || !head.status.is_success();
-        let place = (&self.large, keeping.place);
+        let place = (keeping.may_be_large.then_some(&self.large), keeping.place);
         let content = body::read(body, place, is_packed && is_kept, is_kept, deadline).await;
         let content = content.map_err(|error| match error {
             BodyError::Exceeded(exceeded) => Failure {
@@ -190,6 +206,14 @@ impl HttpClient {
             BodyError::Busy(reason) => Failure {
                 kind: if is_read { RegistryErrorKind::Unavailable } else { RegistryErrorKind::Unknown },
                 reason,
+                detail: None,
+            },
+            BodyError::NotSmall => Failure {
+                kind: RegistryErrorKind::Invalid,
+                reason: format!(
+                    "the response to a login has more than {} KiB; check the address",
+                    SMALL >> 10
+                ),
                 detail: None,
             },
             BodyError::Slow => Failure {

@@ -135,11 +135,15 @@ impl Index {
         self.state.lock().namespaces.get(namespace)?.pods.get(uid).cloned()
     }
 
-    /// Returns the pods of all namespaces that have one of some addresses.
-    pub(crate) fn pods_at(&self, ips: &HashSet<String>) -> Vec<Arc<BoundPod>> {
+    /// Returns the pods of all namespaces that have one of some addresses, by address.
+    pub(crate) fn pods_at(&self, ips: &HashSet<String>) -> HashMap<String, Vec<Arc<BoundPod>>> {
         let state = self.state.lock();
+        let mut found: HashMap<String, Vec<Arc<BoundPod>>> = HashMap::new();
         let pods = state.namespaces.values().flat_map(|namespace| namespace.pods.values());
-        pods.filter(|pod| ips.contains(&pod.ip)).cloned().collect()
+        for pod in pods.filter(|pod| ips.contains(&pod.ip)) {
+            found.entry(pod.ip.clone()).or_default().push(Arc::clone(pod));
+        }
+        found
     }
 
     /// Returns where the changes of the pods of a namespace are noted from now on. At first all pods have changed.

@@ -189,10 +189,11 @@ impl TrafficHandler {
         count: &InFlightCount,
         now: UnixNanos,
     ) -> (TrafficVerdict, PrepareProgress) {
-        let endpoints = self.shared.index.lock().pod_endpoints(&question.pod);
+        let endpoints = || self.shared.index.lock().pod_endpoints(&question.pod);
         let wait_times = &self.wait_times;
         let verdict = match question.phase {
             HookPhase::Prepare => {
+                let endpoints = endpoints();
                 let nodes = self.node_proxies(&endpoints);
                 return self.drain_tracker.with_progress(&question.id, now, |progress| {
                     let verdict = verdict::prepare(&endpoints, &nodes, count, progress, wait_times, now);
@@ -200,11 +201,13 @@ impl TrafficHandler {
                 });
             }
             HookPhase::Complete => {
+                let endpoints = endpoints();
                 verdict::complete(&endpoints, &self.node_proxies(&endpoints), wait_times, now)
             }
-            HookPhase::Release => verdict::release(&endpoints, question.opted_out),
+            HookPhase::Release => verdict::release(&endpoints(), question.opted_out),
+            // POST_CHECK is refused before.
             HookPhase::PreCheck | HookPhase::PostCheck => {
-                check::check(&self.shared.index, &self.drain_tracker, question, wait_times, now)
+                check::check(&self.shared.index.lock(), &self.drain_tracker, question, wait_times, now)
             }
         };
         (verdict, PrepareProgress::default())

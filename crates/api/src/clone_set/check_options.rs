@@ -154,11 +154,6 @@ fn check_hook((name, hook): (&str, &CloneSetHook)) -> Result<(), InvalidField> {
         );
         return invalid(field("finalizersHandler"), problem);
     }
-    if hook.mark_pod_not_ready && hook.labels_handler.is_empty() && hook.finalizers_handler.is_empty() {
-        let problem = "has no effect without a marker, because nothing is waited for; set labelsHandler or \
-                       finalizersHandler";
-        return invalid(field("markPodNotReady"), problem);
-    }
     Ok(())
 }
 
@@ -166,10 +161,11 @@ fn check_hook((name, hook): (&str, &CloneSetHook)) -> Result<(), InvalidField> {
 fn is_key(text: &str, needs_domain: bool) -> bool {
     let Some((domain, name)) = text.split_once('/') else { return !needs_domain && is_label_value(text) };
     let is_edge = |byte: Option<&u8>| byte.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
-    let bytes = domain.as_bytes();
-    let is_domain = bytes.len() <= MAX_DOMAIN
-        && is_edge(bytes.first())
-        && is_edge(bytes.last())
-        && bytes.iter().all(|byte| is_edge(Some(byte)) || b"-.".contains(byte));
-    is_domain && is_label_value(name)
+    let is_part = |part: &str| {
+        let bytes = part.as_bytes();
+        is_edge(bytes.first())
+            && is_edge(bytes.last())
+            && bytes.iter().all(|byte| is_edge(Some(byte)) || *byte == b'-')
+    };
+    domain.len() <= MAX_DOMAIN && domain.split('.').all(is_part) && is_label_value(name)
 }

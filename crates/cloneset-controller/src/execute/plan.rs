@@ -105,15 +105,15 @@ impl PlanWork<'_> {
             let (client, cache) = (&self.context.client, &self.context.pods);
             let moved = || reports.moved(pod, seen, &step);
             let outcome = carry_out((client, cache), pod, &step, in_place, moved).await;
-            // Podward deletes a pod that it holds, perhaps before it is seen again.
-            if let Ok(Outcome::Deleted | Outcome::Held) = outcome {
-                self.context.remember(&self.owner.uid, |memory| memory.own_deletions.add(pod));
+            if let Ok(outcome @ (Outcome::Deleted | Outcome::Held)) = outcome {
+                self.context.remember(&self.owner.uid, |memory| {
+                    // Podward deletes a pod that it holds, perhaps before it is seen again.
+                    memory.own_deletions.add(pod);
+                    if outcome == Outcome::Held {
+                        memory.held.add(pod, Timestamp::now());
+                    }
+                });
             }
-            self.context.remember(&self.owner.uid, |memory| match outcome {
-                Ok(Outcome::Held) => memory.held.add(pod, Timestamp::now()),
-                Ok(Outcome::Written) if step.withdraw => memory.held.remove(pod),
-                _ => {}
-            });
             reports.step(&step, &outcome);
             Some((step, outcome))
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use kube::ResourceExt;
 use podward_core::cloneset::{Hook, NotReadyKeys, OperationStep, PodStep, Previous, PutBack, Rearm, keys};
-use podward_core::keys::{DELETION_REQUEST, Stage};
+use podward_core::keys::Stage;
 use podward_kube_util::unix_nanos;
 use serde_json::{Map, Value, json};
 
@@ -49,7 +49,7 @@ pub(super) fn writes(
     let takes_out =
         step.update_ready == Some(false) || step.not_ready.is_some_and(|it| it != NotReadyKeys::default());
     // The operation has to pass the admission of pods.
-    let is_plain = !is_change && !step.withdraw && step.operation.is_none() && patch.finalizers.is_empty();
+    let is_plain = !is_change && step.operation.is_none() && patch.finalizers.is_empty();
     let status = |metadata: Value| json!({"metadata": metadata, "status": {"conditions": conditions}});
     let body = patch.to_json();
     if is_plain && !conditions.is_empty() {
@@ -122,9 +122,6 @@ fn metadata(patch: &mut PodPatch, pod: &Pod, step: &PodStep, hook: Option<&Hook>
         }
         Some(Previous::Forget) => drop(annotations.insert(keys::PREVIOUS_STATE.to_owned(), None)),
         None => {}
-    }
-    if step.withdraw {
-        annotations.insert(DELETION_REQUEST.to_owned(), None);
     }
     if let Some(hold) = &step.delete_hold {
         annotations.insert(keys::DELETE_HOLD.to_owned(), hold.clone());

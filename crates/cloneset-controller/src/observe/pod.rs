@@ -206,7 +206,7 @@ fn observe_pod(observer: &Observer<'_>, pod: &Arc<Pod>, spread_rank: u32) -> (Ob
         specified_delete: labels.contains_key(keys::SPECIFIED_DELETE),
         deletion_requested: is_present(DELETION_REQUEST),
         // `HeldDeletions` knows it.
-        requested_by_set: false,
+        deletion_sent: false,
         busy: busy.at(unix_nanos(*now)).is_some(),
         operation: operation(labels),
         update_rank: rank(set.spec.update_strategy.priority_strategy.as_ref(), labels),

@@ -24,13 +24,6 @@ pub(super) fn recreates(set: &SetSpec) -> bool {
     matches!(set.update, UpdateKind::Recreate | UpdateKind::InPlaceIfPossible)
 }
 
-/// Returns true if the set has requested the deletion of the pod, and can withdraw the request: no update would recreate
-/// the pod.
-pub(super) fn can_withdraw(set: &SetSpec, pod: &SetPod) -> bool {
-    let stays = pod.is_updated() || !recreates(set) || (set.in_place() && pod.revision.is_in_place());
-    pod.deletion_requested && pod.requested_by_set && stays
-}
-
 /// Returns true if the `preNormal` hook has to confirm the pod before it is in use.
 pub(super) fn is_unconfirmed(set: &SetSpec, pod: &SetPod) -> bool {
     let is_new = pod.unconfirmed || pod.state == Some(State::PreparingNormal);

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 
 use super::put_back::PutBack;
 use super::state::State;
-use super::step::OperationStep;
 
 /// The revision of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,8 +116,9 @@ pub struct SetPod {
     pub specified_delete: bool,
     /// True if somebody has requested its deletion from Podward, which takes it out of service now.
     pub deletion_requested: bool,
-    /// True if the set itself has requested that, and the request can still be withdrawn.
-    pub requested_by_set: bool,
+    /// True if the set has just deleted it and was told to wait. A request may be recorded that is not seen yet. Until
+    /// it is, the pod stays available, is not deleted again, and comes first when pods are deleted.
+    pub deletion_sent: bool,
     /// True if the application must not be interrupted.
     pub busy: bool,
     /// The operation for an in-place update.
@@ -176,13 +176,6 @@ impl SetPod {
         matches!(self.operation, Operation::NotNeeded | Operation::Granted)
     }
 
-    /// Returns the step that begins the operation that is needed to change it, if it was not begun. One that is finished may
-    /// never end, because the pod does not get Ready: it is begun again.
-    pub(super) fn begins_operation(&self) -> Option<OperationStep> {
-        let begins = matches!(self.operation, Operation::None | Operation::Finished);
-        begins.then_some(OperationStep::Begin)
-    }
-
     /// Returns true if its deletion was begun.
     #[must_use]
     pub fn is_preparing_delete(&self) -> bool {
@@ -192,7 +185,7 @@ impl SetPod {
     /// Returns what pods are sorted by when some of them are deleted: the lowest first.
     pub(super) fn deletion_order(&self) -> impl Ord + use<> {
         (
-            (self.scheduled, !self.pending, self.is_available(), self.ready),
+            (!self.deletion_sent, self.scheduled, !self.pending, self.is_available(), self.ready),
             (self.busy, self.deletion_cost),
             Reverse(self.spread_rank),
             (Reverse(self.ready_since), Reverse(self.restarts), Reverse(self.created)),

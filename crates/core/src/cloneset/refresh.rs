@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::hook::{goes_on, is_confirmed};
-use super::need::{can_withdraw, is_unconfirmed};
+use super::need::is_unconfirmed;
 use super::pod::{NotReadyKeys, Operation, SetPod, UpdateProgress};
 use super::set::SetSpec;
 use super::state::State;
@@ -20,7 +20,6 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         if !step.delete {
             conditions(draft.set, pod, step);
             delete_hold(draft.set, pod, step);
-            step.withdraw = !leaves && can_withdraw(draft.set, pod);
             let is_stale = pod.rearmed.is_some() && pod.asked_again().is_none();
             if is_stale && step.rearm.is_none() && !step.is_empty() {
                 step.rearm = Some(Rearm::Forget);
@@ -48,7 +47,7 @@ fn transition(set: &SetSpec, index: usize, pod: &SetPod) -> Option<PodStep> {
             }
             // The operation was cancelled: consumers may use the pod again.
             UpdateProgress::NextBatch => {
-                Some(PodStep { operation: pod.begins_operation(), ..PodStep::of(index) })
+                Some(PodStep { operation: OperationStep::begin(pod.operation), ..PodStep::of(index) })
             }
             UpdateProgress::Done => {
                 let hook = hooks.in_place_update.as_ref();

@@ -9,9 +9,11 @@ use super::step::{PodStep, Previous};
 /// Plans the next step of a pod that is deleted. `replaces` is true if it is deleted to get another revision.
 pub(super) fn remove(draft: &mut Draft<'_>, index: usize, pod: &SetPod, replaces: bool) {
     draft.leave(index);
+    // Podward deletes it when all consumers have released it.
+    let is_requested = pod.deletion_requested || pod.deletion_sent;
     let is_held = holds(draft.set.hooks().pre_delete.as_ref(), pod, State::PreparingDelete);
     if pod.is_preparing_delete() {
-        if !is_held && !pod.deletion_requested {
+        if !is_held && !is_requested {
             draft.step(PodStep { delete: true, ..PodStep::of(index) });
         }
         return;
@@ -26,8 +28,7 @@ pub(super) fn remove(draft: &mut Draft<'_>, index: usize, pod: &SetPod, replaces
             let specify = replaces && !pod.specified_delete;
             draft.step(PodStep { previous, specify, ..PodStep::to(index, State::PreparingDelete) });
         }
-        // Podward deletes it when all consumers have released it.
-        false if pod.deletion_requested => {}
+        false if is_requested => {}
         false => draft.step(PodStep { delete: true, ..PodStep::of(index) }),
     }
 }

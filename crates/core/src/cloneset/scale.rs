@@ -2,7 +2,7 @@
 
 use super::draft::{Draft, length};
 use super::hook::holds;
-use super::need::{can_withdraw, missing, missing_updates};
+use super::need::{missing, missing_updates};
 use super::pod::SetPod;
 use super::removal::remove;
 use super::state::State;
@@ -12,8 +12,7 @@ use super::step::{PodStep, Previous};
 pub(super) fn plan(draft: &mut Draft<'_>) {
     let (set, pods) = (draft.set, draft.pods);
     let is_specified = |pod: &SetPod| {
-        let is_requested = pod.deletion_requested && !can_withdraw(set, pod);
-        pod.specified_delete || is_requested || set.pods_to_delete.contains(&pod.name)
+        pod.specified_delete || pod.deletion_requested || set.pods_to_delete.contains(&pod.name)
     };
     let (mut specified, mut begun, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (index, pod) in pods.iter().enumerate() {
@@ -46,7 +45,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) {
         true => excess,
         false => excess - kept,
     };
-    // Without it, surge pods that are not available yet would be deleted and created again.
+    // In an update, surge pods that are not available yet would be deleted and created again.
     let is_scale_in = counted - replaced > i64::from(set.replicas) + i64::from(set.max_surge());
     let chosen = choose(draft, others, chosen, is_scale_in);
     for index in specified.into_iter().chain(begun).chain(chosen) {
@@ -80,9 +79,13 @@ fn surge(draft: &Draft<'_>, counted: i64, replaced: i64) -> i64 {
     most.min(updates + replacements)
 }
 
-/// Returns `count` pods to delete: first those whose deletion the set has requested, then old ones of which there are too
-/// many, then those with the revision of the template. The old pods of the partition stay as long as there are others. In
-/// a scale-in, available pods that have to wait, because too few are available, come after those that are not available.
+/// Returns `count` pods to delete, in this order:
+///
+/// 1. those whose deletion was just sent;
+/// 2. old ones of which there are too many;
+/// 3. those with the revision of the template;
+/// 4. in a scale-in, available ones of 2 and 3 that have to wait, because too few are available;
+/// 5. the old pods of the partition.
 fn choose(draft: &Draft<'_>, mut from: Vec<usize>, count: i64, is_scale_in: bool) -> Vec<usize> {
     let (set, pods) = (draft.set, draft.pods);
     let Ok(count) = usize::try_from(count) else { return Vec::new() };
@@ -91,19 +94,20 @@ fn choose(draft: &Draft<'_>, mut from: Vec<usize>, count: i64, is_scale_in: bool
     }
     from.sort_by_cached_key(|index| pods.get(*index).map(SetPod::deletion_order));
     let is_one = |index: &usize, is: fn(&SetPod) -> bool| pods.get(*index).is_some_and(is);
-    let (requested, from): (Vec<_>, Vec<_>) =
-        from.into_iter().partition(|index| is_one(index, |pod| pod.deletion_requested));
+    let (sent, from): (Vec<_>, Vec<_>) =
+        from.into_iter().partition(|index| is_one(index, |pod| pod.deletion_sent));
     let (updated, mut old): (Vec<_>, Vec<_>) =
         from.into_iter().partition(|index| is_one(index, counts_as_updated));
     let partition = usize::try_from(set.partition()).unwrap_or(usize::MAX);
     let kept = old.split_off(old.len().saturating_sub(partition));
-    let mut budget = draft.budget();
+    let available = sent.iter().filter(|index| is_one(index, SetPod::is_available)).count();
+    let mut budget = draft.budget() - length(available);
     let (now, later): (Vec<_>, Vec<_>) = old.into_iter().chain(updated).partition(|index| {
         let is_available = is_one(index, SetPod::is_available);
         budget -= i64::from(is_available);
         !is_scale_in || !is_available || budget >= 0
     });
-    requested.into_iter().chain(now).chain(later).chain(kept).take(count).collect()
+    sent.into_iter().chain(now).chain(later).chain(kept).take(count).collect()
 }
 
 /// Returns true if the pod has the revision of the template, or gets it next.

@@ -1,6 +1,6 @@
 //! What is done with a pod.
 
-use super::pod::NotReadyKeys;
+use super::pod::{NotReadyKeys, Operation};
 use super::state::State;
 
 /// What happens to the operation of PodOpsLifecycle.
@@ -12,6 +12,14 @@ pub enum OperationStep {
     Finish,
     /// It is cancelled: nothing was replaced.
     Cancel,
+}
+
+impl OperationStep {
+    /// Returns the step that begins the operation that is needed to change a pod, if it was not begun. One that is finished
+    /// may never end, because the pod does not get Ready: it is begun again.
+    pub(super) fn begin(operation: Operation) -> Option<Self> {
+        matches!(operation, Operation::None | Operation::Finished).then_some(OperationStep::Begin)
+    }
 }
 
 /// What happens to the stored state to which a pod returns.
@@ -63,8 +71,6 @@ pub struct PodStep {
     pub delete_hold: Option<Option<String>>,
     /// True if the pod is deleted.
     pub delete: bool,
-    /// True if the request of the set to delete the pod is withdrawn.
-    pub withdraw: bool,
     /// What happens to the operation.
     pub operation: Option<OperationStep>,
 }

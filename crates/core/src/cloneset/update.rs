@@ -80,7 +80,7 @@ fn is_in_update(pod: &SetPod) -> bool {
 /// Plans the next step of a pod that is changed in place.
 fn change(draft: &mut Draft<'_>, index: usize, pod: &SetPod) {
     let hook = draft.set.hooks().in_place_update.as_ref();
-    let (begin, may_change) = (pod.begins_operation(), pod.may_change());
+    let (begin, may_change) = (OperationStep::begin(pod.operation), pod.may_change());
     match pod.state {
         Some(State::PreparingDelete) => {}
         // The hook has released it already. If its operation was cancelled, consumers may use it again.

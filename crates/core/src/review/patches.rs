@@ -152,13 +152,11 @@ pub fn on_update(old: Option<&Pod>, new: &Pod, now: UnixNanos) -> Patch {
     Patch(operations)
 }
 
-/// Returns whether a write opts a pod in, so that [`on_update`] removes the deletion request that the pod had before.
+/// Returns whether a write opts a pod in that was to be deleted before, so that [`on_update`] removes that.
 #[must_use]
 pub fn drops_deletion_request(old: &Pod, new: &Pod) -> bool {
     let opts_in = !old.view().is_controlled() && new.view().is_controlled();
-    let (labels, annotations) =
-        if opts_in { drop_earlier_request(old, &mut new.clone()) } else { Default::default() };
-    !labels.is_empty() || !annotations.is_empty()
+    opts_in && drop_earlier_request(old, &mut new.clone()).0.iter().any(|label| label == TO_DELETE)
 }
 
 fn opt_in_patch(old: &Pod, mut new: Pod, now: UnixNanos) -> Patch {

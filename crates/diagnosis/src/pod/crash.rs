@@ -10,22 +10,23 @@ use crate::words::shortened;
 
 use crate::pod_view::{ContainerView, containers};
 
-/// The kubelet forgets the ends of a container after this time, in seconds: the next start has no delay.
+/// A container that has run for this time, in seconds, runs on: the kubelet starts it without a delay when it ends.
 const BACK_OFF_RESET: i64 = 600;
 
-pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
+/// Adds the last end of each container that runs on since, if `runs_on`, and of the others if not. A container that runs on
+/// is not Ready for another reason, such as its probe, which comes first.
+pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, runs_on: bool) {
     for container in containers(&snapshot.pod) {
-        let is_running = container.state().is_some_and(|state| state.running.is_some());
-        let is_old = |ended: &&ContainerStateTerminated| {
-            let finished = ended.finished_at.as_ref();
-            finished.is_some_and(|time| snapshot.now.duration_since(time.0).as_secs() > BACK_OFF_RESET)
-        };
+        let started = container.state().and_then(|state| state.running.as_ref()?.started_at.as_ref());
+        if started.is_some_and(|time| snapshot.now.duration_since(time.0).as_secs() > BACK_OFF_RESET)
+            != runs_on
+        {
+            continue;
+        }
         let backs_off = container.waiting().is_some_and(|(reason, _)| reason == "CrashLoopBackOff");
         let now =
             container.state().and_then(|state| state.terminated.as_ref()).filter(|it| it.exit_code != 0);
         let before = container.status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
-        // A container that has run on for long is not Ready for another reason.
-        let before = before.filter(|ended| !(is_running && is_old(ended)));
         let Some(ended) = now.or(before.filter(|_| backs_off || !container.status.ready)) else { continue };
         causes.push(cause(snapshot, &container, ended));
     }

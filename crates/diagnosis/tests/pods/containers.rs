@@ -94,7 +94,8 @@ fn killed_and_unready(killed: &str, started: &str) -> Vec<(Case, String)> {
 fn an_end_of_a_container_long_ago_is_not_why_its_probe_fails_now() {
     let probe = "the readiness probe of container server fails: HTTP probe failed with statuscode: 503";
     let causes = killed_and_unready("2025-12-25T10:00:00Z", "2025-12-25T10:00:01Z");
-    assert_eq!(causes, [(Case::ReadinessProbe, probe.to_owned())]);
+    assert_eq!(causes[0], (Case::ReadinessProbe, probe.to_owned()));
+    assert_eq!(causes.iter().skip(1).map(|cause| cause.0).collect::<Vec<_>>(), [Case::OutOfMemory]);
     // The container may end again. The probe has failed since it was started.
     let causes = killed_and_unready("2026-01-01T09:55:00Z", "2026-01-01T09:55:01Z");
     assert_eq!(
@@ -103,6 +104,13 @@ fn an_end_of_a_container_long_ago_is_not_why_its_probe_fails_now() {
     );
     // The event is about the container that was killed.
     let causes = killed_and_unready("2026-01-01T09:59:20Z", "2026-01-01T09:59:30Z");
+    assert_eq!(causes.iter().map(|cause| cause.0).collect::<Vec<_>>(), [Case::OutOfMemory]);
+}
+
+/// The start took long, as when the image has to be pulled again.
+#[test]
+fn the_last_end_of_a_container_that_started_recently_is_a_cause_whenever_it_was() {
+    let causes = killed_and_unready("2026-01-01T09:45:00Z", "2026-01-01T09:59:30Z");
     assert_eq!(causes.iter().map(|cause| cause.0).collect::<Vec<_>>(), [Case::OutOfMemory]);
 }
 

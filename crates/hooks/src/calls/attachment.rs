@@ -198,7 +198,7 @@ impl AttachedStreams {
         let until = tokio::time::Instant::now() + timeout;
         for change in 0..MAX_STREAM_CHANGES {
             let sent = self.send(&request, &traceparent);
-            let mut call = sent.map_err(|failure| CallFailure { has_arrived: change > 0, ..failure })?;
+            let mut call = sent.map_err(|failure| CallFailure { may_have_arrived: change > 0, ..failure })?;
             match tokio::time::timeout_at(until, &mut call.answer).await {
                 Ok(Ok(response)) => return Ok(response),
                 // The stream has ended.

@@ -225,12 +225,13 @@ impl EndpointClient {
         let url = &self.endpoint.url;
         // A status that the server sent has no source.
         if let Some(source) = status.source() {
+            let is_unsent = is_connect_error(source);
             let failure = match status.code() {
-                Code::Unavailable => self.no_connection(source),
+                Code::Unavailable if is_unsent => self.no_connection(source),
                 _ if self.endpoint.is_guarded => self.hidden(source),
                 _ => CallFailure::answer(format!("the call to {url} was cut off: {}", error_chain(source))),
             };
-            return CallFailure { has_arrived: !is_connect_error(source), ..failure };
+            return CallFailure { may_have_arrived: !is_unsent, ..failure };
         }
         let text = format!("{url} answered {:?}: {}", status.code(), status.message());
         match status.code() {

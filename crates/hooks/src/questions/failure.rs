@@ -9,7 +9,7 @@ pub struct CallFailure {
     /// The step at which the call failed.
     pub kind: CallFailureKind,
     /// False if the hook cannot have received the call.
-    pub has_arrived: bool,
+    pub may_have_arrived: bool,
     /// The reason, for people. At most 1024 bytes.
     pub text: String,
 }
@@ -31,19 +31,19 @@ pub enum CallFailureKind {
 
 impl CallFailure {
     pub(crate) fn connection(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Connection, has_arrived: false, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Connection, may_have_arrived: false, text: cut(text.into()) }
     }
 
     pub(crate) fn answer(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Answer, has_arrived: true, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Answer, may_have_arrived: true, text: cut(text.into()) }
     }
 
     pub(crate) fn refused(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Refused, has_arrived: true, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Refused, may_have_arrived: true, text: cut(text.into()) }
     }
 
     pub(crate) fn question(text: impl Into<String>) -> Self {
-        CallFailure { kind: CallFailureKind::Question, has_arrived: true, text: cut(text.into()) }
+        CallFailure { kind: CallFailureKind::Question, may_have_arrived: true, text: cut(text.into()) }
     }
 }
 

@@ -17,6 +17,7 @@ mod manifests;
 mod network_policies;
 mod other_installations;
 mod permissions;
+mod policy;
 mod probes;
 mod report;
 mod rollback;
@@ -39,6 +40,7 @@ use kube::Client;
 use crate::output::Output;
 use crate::terminal::{BAD, DOUBTFUL, LineStyle};
 pub(super) use bindings::{BRIDGE, BindingFacts, binding_findings};
+pub(super) use policy::POLICY_BINDING;
 use report::DoctorReport;
 use run::{CheckFuture, run_check};
 use target::DoctorTarget;
@@ -100,10 +102,11 @@ impl Doctor {
         let target =
             DoctorTarget::find(client, self.namespace.clone(), self.probe_namespace.clone(), deadline)
                 .await?;
-        let checks: [(&'static str, CheckFuture<'_>); 13] = [
+        let checks: [(&'static str, CheckFuture<'_>); 14] = [
             ("resource definitions", definitions::check(&target).boxed()),
             ("services", services::check(&target).boxed()),
             ("webhook configurations", webhooks::check(&target).boxed()),
+            ("policy", policy::check(&target.client).boxed()),
             ("secret paths", secret_paths::check(&target).boxed()),
             ("webhooks called", probes::check(&target).boxed()),
             ("certificates", certificates::check(&target).boxed()),

@@ -15,6 +15,7 @@ use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE};
 
 use crate::api::list_all;
 use crate::clock::now;
+use crate::object_target::one_namespace_or_all;
 use crate::output::PodsOutput;
 use row::PodRow;
 use table::PodTable;
@@ -32,7 +33,7 @@ use table::PodTable;
 )]
 pub(crate) struct Get {
     /// All namespaces
-    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    #[arg(long, short = 'A')]
     all_namespaces: bool,
     /// Only pods with these labels
     #[arg(long, short = 'l', value_name = "SELECTOR")]
@@ -49,6 +50,14 @@ pub(crate) struct Get {
 }
 
 impl Get {
+    /// Checks what clap does not.
+    ///
+    /// # Errors
+    /// When the arguments do not go together. It is an error of the command line.
+    pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        one_namespace_or_all(self.namespace.as_deref(), self.all_namespaces)
+    }
+
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
         let kind = ApiResource::erase::<ApiPod>(&());
         let api: Api<DynamicObject> = match (&self.namespace, self.all_namespaces) {

@@ -21,7 +21,7 @@ use podward_core::release::OtherFinalizers;
 use tokio::time::{Instant, timeout_at};
 
 use crate::duration::duration;
-use crate::object_target::{pod_name, usage};
+use crate::object_target::{one_namespace_or_all, pod_name, usage};
 use confirm::Confirm;
 use pass::TargetPods;
 use stop::PodwardInstallation;
@@ -43,10 +43,9 @@ use write::ReleaseWriter;
 /// holds. Of a binding that was deleted while no service-discovery-bridge runs, removes the finalizer: its instances stay in
 /// the registry.
 #[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("which").required(true).multiple(true).args(["all", "namespace", "pods"]))]
 pub(crate) struct Release {
     /// All pods of the cluster
-    #[arg(long, conflicts_with_all = ["namespace", "pods"])]
+    #[arg(long, conflicts_with = "pods")]
     all: bool,
     /// All pods of this namespace, or the namespace of the named pods
     #[arg(long, short)]
@@ -54,9 +53,9 @@ pub(crate) struct Release {
     /// Single pods, or discoverybinding/NAME, in the namespace of the kubeconfig's context if no namespace is given
     #[arg(value_name = "POD", value_parser = target_name)]
     pods: Vec<String>,
-    /// Stop Podward first: delete its webhook configurations and scale its controllers to zero. Without this option, it
-    /// must be stopped already
-    #[arg(long, conflicts_with_all = ["namespace", "pods"])]
+    /// With --all: stop Podward first, that is, delete its webhook configurations and scale its controllers to zero, and
+    /// finally delete the binding of its policy. Without this option, Podward must be stopped already
+    #[arg(long, requires = "all", conflicts_with = "pods")]
     stop_services: bool,
     /// Podward's namespace [default: podward-system]
     #[arg(long, env = "PODWARD_NAMESPACE", value_name = "NAMESPACE")]
@@ -96,23 +95,29 @@ fn target_name(text: &str) -> Result<String> {
 }
 
 impl Release {
+    /// Checks what clap does not.
+    ///
+    /// # Errors
+    /// When the arguments do not go together. It is an error of the command line.
+    pub(crate) fn check(&self) -> Result<(), clap::Error> {
+        one_namespace_or_all(self.namespace.as_deref(), self.all)?;
+        if !self.all && self.namespace.is_none() && self.pods.is_empty() {
+            return Err(usage("name pods, or give --namespace or --all"));
+        }
+        if self.pods.len() > 1 && self.pods.iter().any(|name| removals::binding_name(name).is_some()) {
+            return Err(usage("name one DiscoveryBinding, and no pods with it"));
+        }
+        Ok(())
+    }
+
+    /// The arguments are those that [`check`](Self::check) accepts.
     pub(crate) async fn run(self, client: Client) -> Result<ExitCode> {
-        if self.all && self.namespace.is_some() {
-            // clap does not see it if the namespace comes before the command.
-            return Err(usage("--all is for all namespaces: leave out --namespace").into());
-        }
-        let bindings: Vec<&str> = self.pods.iter().filter_map(|name| removals::binding_name(name)).collect();
-        match bindings.as_slice() {
-            [] => {}
-            [name] if self.pods.len() == 1 => {
-                let installation =
-                    PodwardInstallation::new(client.clone(), self.podward_namespace.as_deref());
-                let namespace = self.namespace.as_deref();
-                return removals::release(client, &installation, namespace, name, self.dry_run).await;
-            }
-            _ => return Err(usage("name one DiscoveryBinding, and no pods with it").into()),
-        }
         let installation = PodwardInstallation::new(client.clone(), self.podward_namespace.as_deref());
+        if let Some(name) = self.pods.first().and_then(|name| removals::binding_name(name)) {
+            let namespace = self.namespace.as_deref();
+            return removals::release(client, &installation, namespace, name, self.dry_run).await;
+        }
+        let user = Confirm::new(self.yes || self.dry_run)?;
         if self.stop_services {
             installation.check().await?;
         } else if !self.dry_run
@@ -123,7 +128,7 @@ impl Release {
                  --stop-services, or remove the label kusionstack.io/control from the pods: then Podward releases them"
             );
         }
-        if let Some(user) = Confirm::new(self.yes || self.dry_run)
+        if let Some(user) = user
             && !self.is_confirmed(user, &client, &installation).await?
         {
             user.show("nothing was changed\n")?;
@@ -150,7 +155,13 @@ impl Release {
         let ended = self.in_time(deadline, "pods", passes).await;
         print!("{}", tally.summary(self.dry_run));
         ended?;
-        Ok(if tally.has_failed() || !bindings_are_free { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+        if tally.has_failed() || !bindings_are_free {
+            return Ok(ExitCode::FAILURE);
+        }
+        if self.stop_services && !self.dry_run {
+            installation.remove_policy_binding().await?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 
     /// Returns the result of `work` on `objects`.
@@ -246,7 +257,7 @@ mod tests {
     }
 
     fn is_taken(line: &str) -> bool {
-        parsed(line).is_ok()
+        parsed(line).is_ok_and(|release| release.check().is_ok())
     }
 
     #[test]

@@ -28,7 +28,7 @@ use kube::Client;
 use serde::Serialize;
 
 use crate::clock::now;
-use crate::object_target::{ObjectTarget, object_target};
+use crate::object_target::{ObjectTarget, object_target, one_namespace_or_all};
 use crate::output::PodsOutput;
 use crate::terminal::{FIRST, LineStyle};
 
@@ -56,7 +56,7 @@ pub(crate) struct Why {
     #[arg(long, short = 'l', value_name = "SELECTOR")]
     selector: Option<String>,
     /// All pods of the cluster that do not run, serve or end
-    #[arg(long, short = 'A', conflicts_with = "namespace")]
+    #[arg(long, short = 'A')]
     all_namespaces: bool,
     /// The namespace [default: the namespace of the kubeconfig's context]
     #[arg(long, short)]
@@ -70,8 +70,9 @@ impl Why {
     /// Returns the object that is named.
     ///
     /// # Errors
-    /// When its kind is not known. It is an error of the command line.
+    /// When its kind is not known, or the arguments do not go together. It is an error of the command line.
     pub(crate) fn target(&self) -> Result<Option<ObjectTarget>, clap::Error> {
+        one_namespace_or_all(self.namespace.as_deref(), self.all_namespaces)?;
         self.object.as_deref().map(|object| object_target(object, self.name.as_deref())).transpose()
     }
 
@@ -136,14 +137,14 @@ mod tests {
         {
             parse(line).unwrap();
         }
-        for line in ["why", "why -n shop", "why web-0 -A", "why web-0 -l app=web", "why -A -n shop"] {
+        for line in ["why", "why -n shop", "why web-0 -A", "why web-0 -l app=web"] {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("why -l app=web -n shop").unwrap().why.selector.is_some());
         for line in ["why deploy web", "why pod web-0"] {
             assert!(parse(line).unwrap().why.target().is_ok(), "{line}");
         }
-        for line in ["why svc/web", "why svc web", "why web-0 web-1"] {
+        for line in ["why svc/web", "why svc web", "why web-0 web-1", "why -A -n shop"] {
             assert_eq!(parse(line).unwrap().why.target().unwrap_err().exit_code(), 2, "{line}");
         }
     }

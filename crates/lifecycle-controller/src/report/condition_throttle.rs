@@ -55,7 +55,7 @@ impl StoredWait {
     }
 }
 
-/// Returns whether the gate of `pod` has changed since its start.
+/// Returns whether the gate of `pod` has changed later than a start takes: an operation has probably done it.
 fn was_operated_on(pod: &CachedPod) -> bool {
     let facts = pod.view().facts;
     facts.gate_since.zip(facts.created_at).is_some_and(|(gate, created)| gate.since(created) > START_DELAY)

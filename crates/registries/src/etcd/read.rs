@@ -1,10 +1,9 @@
 //! Reads of many keys, page by page.
 
-use tokio::time::Instant;
 use tonic::{Request, Status};
 
 use crate::error::{RegistryError, RegistryErrorKind};
-use crate::limits::{BytesRead, Exceeded, LARGE_TIME, LargeRead, MAX_INSTANCE, SMALL};
+use crate::limits::{BytesRead, Exceeded, LargeRead, MAX_INSTANCE, SMALL};
 
 use super::calls::{CallKind, EtcdServer};
 use super::proto::kv_client::KvClient;
@@ -40,10 +39,8 @@ impl Etcd {
         let (mut page, mut large): (_, Option<LargeRead>) = (FIRST, None);
         let mut request = RangeRequest { keys_only, ..request(path, FIRST.0) };
         loop {
-            if large.as_ref().is_some_and(|large| Instant::now() > large.until) {
-                return Err(busy(format!("the keys did not arrive within {} s", LARGE_TIME.as_secs())));
-            }
-            let answer = self.page(server, &request, page.1, doing).await?;
+            let answer = self.page(server, &request, page.1, doing);
+            let answer = LargeRead::within(large.as_ref(), answer).await.map_err(busy)??;
             let is_too_large = answer.is_none();
             if let Some(answer) = answer {
                 if request.revision == 0 {

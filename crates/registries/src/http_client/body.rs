@@ -29,6 +29,8 @@ pub(super) enum BodyError {
     Slow,
     /// Others read large ones. The text is for people.
     Busy(String),
+    /// It is large, and must not be.
+    NotSmall,
     NotGzip,
     /// The connection has ended. The text is for the log.
     Lost(String),
@@ -37,22 +39,24 @@ pub(super) enum BodyError {
 /// Bytes that grow.
 #[derive(Debug)]
 struct Growing<'a> {
-    large: &'a LargeReads,
+    large: Option<&'a LargeReads>,
     bytes: Vec<u8>,
     place: Option<LargeRead>,
     deadline: Instant,
 }
 
 impl Growing<'_> {
-    /// Adds bytes, and waits for the right to do so when they become many. The wait does not count.
+    /// Adds bytes, and waits for the right to do so when they become many. `deadline` moves by the time that was spent
+    /// waiting for the right.
     async fn add(&mut self, more: &[u8]) -> Result<(), BodyError> {
         let length = self.bytes.len() + more.len();
         if length > MAX_READ {
             return Err(BodyError::Exceeded(Exceeded::Bytes));
         }
         if length > SMALL && self.place.is_none() {
+            let large = self.large.ok_or(BodyError::NotSmall)?;
             let begin = Instant::now();
-            self.place = Some(self.large.begin().await.map_err(BodyError::Busy)?);
+            self.place = Some(large.begin().await.map_err(BodyError::Busy)?);
             self.deadline += begin.elapsed();
         }
         self.bytes.extend_from_slice(more);
@@ -60,11 +64,11 @@ impl Growing<'_> {
     }
 }
 
-/// Reads a body, and unpacks it if `is_packed`. Without `is_kept` it is read and forgotten. `place` is the right that the read
-/// has already. The time until `deadline` is without a wait for it.
+/// Reads a body, and unpacks it if `is_packed`. Without `is_kept` it is read and forgotten. A body may be large if there is
+/// `large`. `place` is the right that the read has already. `deadline` moves by the time that was spent waiting for the right.
 pub(super) async fn read<B>(
     mut body: B,
-    (large, place): (&LargeReads, Option<LargeRead>),
+    (large, place): (Option<&LargeReads>, Option<LargeRead>),
     is_packed: bool,
     is_kept: bool,
     deadline: Instant,

@@ -1,13 +1,13 @@
 //! Large answers are read one after the other.
 //!
-//! A registry that takes long for one waits behind the other slow ones from then on. At most one of these reads, or is
-//! in the queue of the process, and after it the others have as much time as it has taken. So however many there are,
-//! registries that are not slow get their turn.
+//! A registry that has taken long for its last one waits behind the other slow ones. At most one of these reads, or is in
+//! the queue of the process. After it the others have as much time as it has taken. So registries that are known to be slow
+//! use at most half of the time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -17,18 +17,17 @@ static LARGE: Semaphore = Semaphore::const_new(1);
 static SLOW: AsyncMutex<Option<Instant>> = AsyncMutex::const_new(None);
 /// The longest time in which a large answer has to arrive: others wait for it.
 pub(crate) const LARGE_TIME: Duration = Duration::from_secs(10);
-/// The longest wait for other registries. It is no part of the timeout of a call, which the server has for its answer.
-const LARGE_WAIT: Duration = Duration::from_secs(60);
-/// A registry whose large answer takes longer is a slow one, for some time.
+/// The longest wait for other large answers. It is no part of the timeout of a call, which the server has for its answer. A
+/// waiting read counts as a call of its connection, so changes and heartbeats may wait for it.
+const LARGE_WAIT: Duration = Duration::from_secs(30);
+/// A registry whose last large answer took longer is a slow one.
 const SLOW_FROM: Duration = Duration::from_secs(2);
-const SLOW_FOR: Duration = Duration::from_secs(600);
 
 /// The large answers of one client. It reads one at a time, so that it does not stand in the queue of the process many times.
 #[derive(Clone, Debug)]
 pub(crate) struct LargeReads {
     turn: Arc<Semaphore>,
-    /// Until when it counts as slow.
-    slow_until: Arc<Mutex<Option<Instant>>>,
+    is_slow: Arc<AtomicBool>,
 }
 
 /// The right to read a large answer, until it is dropped.
@@ -37,7 +36,7 @@ pub(crate) struct LargeRead {
     /// When it has to be dropped.
     pub(crate) until: Instant,
     begin: Instant,
-    slow_until: Arc<Mutex<Option<Instant>>>,
+    is_slow: Arc<AtomicBool>,
     of_slow: Option<MutexGuard<'static, Option<Instant>>>,
     _of_client: Option<OwnedSemaphorePermit>,
     _of_process: Option<SemaphorePermit<'static>>,
@@ -45,7 +44,7 @@ pub(crate) struct LargeRead {
 
 impl Default for LargeReads {
     fn default() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), slow_until: Arc::default() }
+        Self { turn: Arc::new(Semaphore::new(1)), is_slow: Arc::default() }
     }
 }
 
@@ -54,26 +53,31 @@ impl LargeReads {
     /// after [`LARGE_TIME`].
     ///
     /// # Errors
-    /// Fails with a text for people when other registries have it for [`LARGE_WAIT`].
+    /// Fails with a text for people when others have it for [`LARGE_WAIT`].
     pub(crate) async fn begin(&self) -> Result<LargeRead, String> {
-        // Semaphores are never closed.
-        let of_client = Arc::clone(&self.turn).acquire_owned().await.ok();
+        self.begin_until(Instant::now() + LARGE_WAIT).await
+    }
+
+    async fn begin_until(&self, deadline: Instant) -> Result<LargeRead, String> {
         let turn = async {
-            let is_slow = self.slow_until.lock().is_some_and(|until| Instant::now() < until);
+            // Semaphores are never closed.
+            let of_client = Arc::clone(&self.turn).acquire_owned().await.ok();
+            let is_slow = self.is_slow.load(Ordering::Relaxed);
             let of_slow = if is_slow { Some(SLOW.lock().await) } else { None };
             if let Some(next) = of_slow.as_ref().and_then(|next| **next) {
                 tokio::time::sleep_until(next).await;
             }
-            (of_slow, LARGE.acquire().await.ok())
+            (of_client, of_slow, LARGE.acquire().await.ok())
         };
-        let (of_slow, of_process) = tokio::time::timeout(LARGE_WAIT, turn).await.map_err(|_| {
-            "other large answers are being read, one after the other; it is tried again".to_owned()
-        })?;
+        let (of_client, of_slow, of_process) =
+            tokio::time::timeout_at(deadline, turn).await.map_err(|_| {
+                "other large answers are being read, one after the other; it is tried again".to_owned()
+            })?;
         let begin = Instant::now();
         Ok(LargeRead {
             until: begin + LARGE_TIME,
             begin,
-            slow_until: Arc::clone(&self.slow_until),
+            is_slow: Arc::clone(&self.is_slow),
             of_slow,
             _of_client: of_client,
             _of_process: of_process,
@@ -81,14 +85,24 @@ impl LargeReads {
     }
 }
 
+impl LargeRead {
+    /// Does `work` for a read that may have this right, and stops it when the right has to be dropped.
+    ///
+    /// # Errors
+    /// Fails with a text for people if the work has not ended by then.
+    pub(crate) async fn within<F: Future>(right: Option<&Self>, work: F) -> Result<F::Output, String> {
+        let Some(right) = right else { return Ok(work.await) };
+        let late = |_| format!("a large answer did not arrive within {} s", LARGE_TIME.as_secs());
+        tokio::time::timeout_at(right.until, work).await.map_err(late)
+    }
+}
+
 impl Drop for LargeRead {
     fn drop(&mut self) {
-        let (now, took) = (Instant::now(), self.begin.elapsed());
-        if took > SLOW_FROM {
-            *self.slow_until.lock() = Some(now + SLOW_FOR);
-        }
+        let took = self.begin.elapsed();
+        self.is_slow.store(took > SLOW_FROM, Ordering::Relaxed);
         if let Some(next) = &mut self.of_slow {
-            **next = Some(now + took);
+            **next = Some(Instant::now() + took);
         }
     }
 }
@@ -101,17 +115,28 @@ mod tests {
 
     use super::*;
 
+    /// The tests share the queue of the process.
+    static ALONE: AsyncMutex<()> = AsyncMutex::const_new(());
+
     impl LargeRead {
         /// Ends as if it had taken this time.
         fn end_after(mut self, time: Duration) {
             self.begin = self.begin.checked_sub(time).unwrap();
         }
+
+        /// Returns a right that has to be dropped now. Nobody waits for it.
+        pub(crate) fn ended() -> Self {
+            let now = Instant::now();
+            let is_slow = Arc::default();
+            Self { until: now, begin: now, is_slow, of_slow: None, _of_client: None, _of_process: None }
+        }
     }
 
     #[tokio::test]
     async fn slow_registries_leave_others_their_turn() {
-        let [one, two, others] = [(); 3].map(|()| LargeReads::default());
-        for slow in [&one, &two] {
+        let _alone = ALONE.lock().await;
+        let [one, two, three, others] = [(); 4].map(|()| LargeReads::default());
+        for slow in [&one, &two, &three] {
             slow.begin().await.unwrap().end_after(LARGE_TIME);
         }
         // At most one is in the queue, whoever asked first.
@@ -124,15 +149,27 @@ mod tests {
         let read = slow.await.unwrap();
 
         // After its read others have time.
-        let (mut slow, mut other) = (pin!(one.begin()), pin!(others.begin()));
+        let (mut slow, mut other) = (pin!(three.begin()), pin!(others.begin()));
         assert!(poll!(&mut slow).is_pending() && poll!(&mut other).is_pending());
         read.end_after(LARGE_TIME);
         assert!(poll!(&mut slow).is_pending());
         other.await.unwrap().end_after(Duration::ZERO);
-        for _ in 0..3 {
+        // The last read of `one` was fast.
+        for other in [&others, &one, &others] {
             assert!(poll!(&mut slow).is_pending());
-            let mut other = pin!(others.begin());
+            let mut other = pin!(other.begin());
             assert!(poll!(&mut other).is_ready());
         }
+    }
+
+    #[tokio::test]
+    async fn the_wait_for_the_own_turn_is_limited_too() {
+        let _alone = ALONE.lock().await;
+        let client = LargeReads::default();
+        let read = client.begin().await.unwrap();
+        let second = tokio::time::timeout(LARGE_TIME, client.begin_until(Instant::now())).await;
+        assert!(second.unwrap().unwrap_err().contains("tried again"));
+        drop(read);
+        client.begin().await.unwrap().end_after(Duration::ZERO);
     }
 }

@@ -108,8 +108,11 @@ impl Server {
         doing: &str,
         place: Option<LargeRead>,
     ) -> Result<HttpResponse, RegistryError> {
-        let token = self.token(doing, MAX_LIFETIME).await?;
-        let response = self.send(call, token.as_ref(), (doing, place)).await?;
+        let late = |reason| self.error(RegistryErrorKind::Unavailable, doing, reason);
+        let token =
+            LargeRead::within(place.as_ref(), self.token(doing, MAX_LIFETIME)).await.map_err(late)??;
+        let request = self.request(call, token.as_ref(), doing)?;
+        let response = self.http.send_with(request, doing, place).await?;
         let is_denied = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&response.status);
         if !is_denied || !matches!(self.credentials, Credentials::Password { .. }) {
             return Ok(response);
@@ -117,15 +120,15 @@ impl Server {
         // A denied call changes nothing. Its response may be large.
         drop(response);
         let token = self.token(doing, YOUNG).await?;
-        self.send(call, token.as_ref(), (doing, None)).await
+        self.http.send(self.request(call, token.as_ref(), doing)?, doing).await
     }
 
-    async fn send(
+    fn request(
         &self,
         call: &Call,
         token: Option<&SecretString>,
-        (doing, place): (&str, Option<LargeRead>),
-    ) -> Result<HttpResponse, RegistryError> {
+        doing: &str,
+    ) -> Result<Request<Full<Bytes>>, RegistryError> {
         let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(&call.parameters).finish();
         let has_body = [Method::POST, Method::PUT].contains(&call.method);
         let request = match has_body {
@@ -146,7 +149,7 @@ impl Server {
             value.set_sensitive(true);
             request.headers_mut().insert(AUTHORIZATION, value);
         }
-        self.http.send_with(request, doing, place).await
+        Ok(request)
     }
 
     /// Returns a token, and logs in if there is none, or if it has reached `max_age`.
@@ -166,7 +169,7 @@ impl Server {
             let parameters =
                 vec![("username", user.clone()), ("password", password.expose_secret().to_owned())];
             let login = Call { method: Method::POST, path, parameters };
-            let response = self.send(&login, None, (doing, None)).await?;
+            let response = self.http.login(self.request(&login, None, doing)?, doing).await?;
             match response.status {
                 StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED | StatusCode::GONE => {}
                 status if status.is_success() => {
@@ -205,5 +208,34 @@ impl Server {
     /// Writes what an error hides into the log.
     pub(super) fn log(&self, error: &RegistryError, detail: &str) {
         self.http.log(error, detail);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::connection::Connection;
+    use crate::dialer::DirectDialer;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_login_does_not_keep_the_right_to_read_much() {
+        // It never answers.
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/nacos", listener.local_addr().unwrap());
+        let credentials = Credentials::Password { user: "u".to_owned(), password: "p".into() };
+        let connection = Connection {
+            addresses: vec![url.clone()],
+            tls: None,
+            credentials: credentials.clone(),
+            timeout: Duration::from_secs(5),
+            dialer: Arc::new(DirectDialer),
+        };
+        let server = Server::new(url, HttpClient::new(&connection).unwrap(), credentials);
+        let call = Call::get("list", Parameters::default());
+        let error = server.call_with(&call, "read", Some(LargeRead::ended())).await.unwrap_err();
+        assert!(error.reason.contains("within 10 s"), "{error}");
     }
 }

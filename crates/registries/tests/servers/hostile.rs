@@ -2,6 +2,7 @@
 
 mod connecting;
 mod hidden;
+mod login;
 mod nodes;
 mod size;
 mod stubs;

@@ -98,9 +98,14 @@ impl NamespaceRules {
         self.changed.notify_one();
     }
 
-    /// Forgets what the webhooks of the rule set `name` have answered: it was changed, or removed.
+    /// Forgets what the webhooks of the rule set `name` have answered: it was changed, or removed. The pods are reconciled
+    /// after the next decision, also if the answers are the same again.
     pub(crate) fn forget_answers(&mut self, name: &str) {
-        self.answers.retain(|(set, ..), _| set != name);
+        for ((_, _, uid, request), _) in self.answers.extract_if(|(set, ..), _| set == name) {
+            if let Some(reports) = self.reports.get_mut(&uid) {
+                reports.remove(&request);
+            }
+        }
     }
 
     /// Returns the rule sets to decide about together, and removes the marks: the marked rule sets, and all that select

@@ -9,7 +9,7 @@ use podward_core::keys::{SERVICE_AVAILABLE, Stage};
 use podward_core::rules::{OtherChecks, WebhookAnswer, check_requests};
 use serde_json::{Value, json};
 
-use super::super::state::{KnownAnswer, RuleCache, RuleRecord};
+use super::super::state::{KnownAnswer, RequestReport, RuleCache, RuleRecord};
 use super::super::worker::until_cached;
 use super::api_server::{ApiServer, Kind};
 use super::leader::{Leader, pod};
@@ -250,7 +250,7 @@ async fn the_state_of_a_namespace_without_rules_is_dropped() {
     leader.end().await;
 }
 
-/// A webhook has to be asked again for a rule that has changed, whether a decision came in between or not.
+/// Until the next decision it would be taken for an answer to the present version.
 #[test]
 fn what_webhooks_answered_to_another_version_of_a_rule_does_not_count() {
     let pods = pods(&[("a", &[("requests", "")])]);
@@ -264,9 +264,15 @@ fn what_webhooks_answered_to_another_version_of_a_rule_does_not_count() {
         let rules = cache.namespaces.get_mut("shop").unwrap();
         let request = rules.pods["a"].requests[0].clone();
         let key = ("web".to_owned(), "outside".to_owned(), "a".to_owned(), request);
+        rules.reports.entry("a".to_owned()).or_default().insert(key.3.clone(), RequestReport::default());
         rules.answers.insert(key, KnownAnswer { answer: WebhookAnswer::Approved, fingerprint: None });
     };
-    let is_known = |cache: &RuleCache| !cache.namespaces["shop"].answers.is_empty();
+    let is_known = |cache: &RuleCache| {
+        let rules = &cache.namespaces["shop"];
+        // A decision has a pod reconciled that has no report.
+        assert_eq!(rules.answers.is_empty(), rules.reports["a"].is_empty());
+        !rules.answers.is_empty()
+    };
     put(&mut cache, "first", 1, 1);
     answer(&mut cache);
     put(&mut cache, "first", 2, 1);

@@ -48,7 +48,7 @@ pub(super) fn consult_webhooks(
     }
     let decided: HashSet<&String> = snapshot.records.iter().map(|record| &record.set.name).collect();
     if let Some(rules) = context.cache.lock().namespaces.get_mut(namespace) {
-        rules.answers.retain(|(set, ..), _| !decided.contains(set) && rules.records.contains_key(set));
+        rules.answers.retain(|(set, ..), _| !decided.contains(set));
         // What was answered to an earlier version does not count for this one.
         let is_current = |record: &&RuleRecord| {
             let stored = rules.records.get(&record.set.name);

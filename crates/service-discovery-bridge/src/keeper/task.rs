@@ -71,6 +71,10 @@ pub(crate) struct BindingTask {
     tracked: HashMap<String, TrackedPod>,
     /// Pods of `tracked` that do not exist any more, or that the binding does not select any more.
     gone: HashSet<String>,
+    /// Pods that were tracked, and that the binding does not select any more.
+    left: HashSet<String>,
+    /// Until when registrations of pods that are not tracked any more may still take effect.
+    in_doubt_until: Duration,
     /// Pods whose applications register themselves, and that are out of service because of an operation.
     taken_out: HashSet<String>,
     calls: Vec<OpenCall>,
@@ -145,6 +149,8 @@ impl BindingTask {
             fence,
             tracked: HashMap::new(),
             gone: HashSet::new(),
+            left: HashSet::new(),
+            in_doubt_until: Duration::ZERO,
             taken_out: HashSet::new(),
             calls: Vec::new(),
             limit: RemovalLimit::default(),

@@ -1,6 +1,5 @@
 //! PRE_CHECK: the other endpoints of the pod's Services, and the pods that are being drained.
 
-use parking_lot::Mutex;
 use podward_core::UnixNanos;
 
 use super::question::TrafficQuestion;
@@ -8,9 +7,10 @@ use crate::drain_tracker::DrainTracker;
 use crate::index::{EndpointIndex, EndpointOwner};
 use crate::verdict::{RemainingEndpoints, TrafficVerdict, WaitTimes, pre_check};
 
-/// Returns the answer to PRE_CHECK at `now`. If the operation may start, the pod counts as draining in `drain_tracker`.
+/// Returns the answer to PRE_CHECK at `now`. If the operation may start, the pod counts as draining in `drain_tracker`. The
+/// `index` is locked until then: of two checks at the same moment, one has to see the other.
 pub(super) fn check(
-    index: &Mutex<EndpointIndex>,
+    index: &EndpointIndex,
     drain_tracker: &DrainTracker,
     question: &TrafficQuestion,
     wait_times: &WaitTimes,
@@ -22,8 +22,6 @@ pub(super) fn check(
         EndpointOwner::Pod(_, uid) => drain_tracker.is_draining(uid, is_ready, now),
         EndpointOwner::Address(..) => false,
     };
-    // Locked until the pod counts as draining: of two checks at the same moment, one has to see the other.
-    let index = index.lock();
     let endpoints = index.pod_endpoints(pod);
     let ready = endpoints.services.iter().filter(|service| service.exists && service.ready.is_some());
     let services: Vec<RemainingEndpoints> = ready
@@ -36,7 +34,6 @@ pub(super) fn check(
     if matches!(verdict, TrafficVerdict::Done(_)) {
         drain_tracker.mark_checked(&pod.uid, now);
     }
-    drop(index);
     verdict
 }
 
@@ -86,7 +83,7 @@ mod tests {
         let (mut index, key, now) = (EndpointIndex::default(), ObjectKey::new("shop", "web"), UnixNanos(1));
         index.put_service(&key, service.service(), ChangeOrigin::Watched, now);
         index.put_slice(key, slice.slice().unwrap(), ChangeOrigin::Watched, now);
-        let (index, tracker) = (Mutex::new(index), DrainTracker::default());
+        let tracker = DrainTracker::default();
         let second = Duration::from_secs(1);
         let wait_times = WaitTimes {
             propagation: second,

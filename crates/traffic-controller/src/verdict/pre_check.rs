@@ -55,8 +55,9 @@ struct LastEndpoint {
 }
 
 /// Returns `Pending` while a watch is interrupted without which the `endpoints` of the pod and its `services` may be out
-/// of date, and while the pod is the last ready endpoint of one of its `services` and another endpoint is starting, but at most for [`WaitTimes::surge`] after `asked_at`, by the clock of `now`. Otherwise returns `Done`.
-/// The same holds for the last endpoint on a node, if the Service makes a node use only its own endpoints.
+/// of date. Also while the pod is the last ready endpoint of one of its `services` and another endpoint is starting, but
+/// at most for [`WaitTimes::surge`] after `asked_at`, by the clock of `now`. Otherwise returns `Done`. The same holds for
+/// the last endpoint on a node, if the Service makes a node use only its own endpoints.
 ///
 /// The wait exists because kube-proxy falls back to endpoints that are serving while they terminate, and a pod whose
 /// gate is False is not serving: it is better to keep the last endpoint. The wait is bounded because an endpoint that

@@ -74,10 +74,9 @@ pub(crate) fn prepare(
     let changes = DataPathChanges::of(endpoints, &sending).with_former(endpoints);
     if changes.is_empty() {
         // The pod may have left a slice just before. After the first of these times its traffic has ended.
-        let ends = endpoints.never_listed_since.map(|since| {
-            let end = after(since, wait_times.propagation + wait_times.quiet);
-            (end, after(since, wait_times.retention()).max(end))
-        });
+        let ends = endpoints
+            .never_listed_since
+            .map(|since| (after(since, wait_times.unseen()), after(since, wait_times.retention())));
         if let Some((end, _)) = ends.filter(|(_, known)| now < *known) {
             slices += "; the pod may have left a Service before this process started or while its watch was interrupted";
             if now < end {
@@ -140,9 +139,7 @@ fn was_never_sent(
     now: UnixNanos,
 ) -> bool {
     // The pod may have left a slice that Kubernetes does not write, just before this process started.
-    let is_known = endpoints
-        .never_listed_since
-        .is_none_or(|since| now >= after(since, wait_times.propagation + wait_times.quiet));
+    let is_known = endpoints.never_listed_since.is_none_or(|since| now >= after(since, wait_times.unseen()));
     let has_requests = matches!(count, InFlightCount::Unknown | InFlightCount::Count(1.., _));
     let is_published = endpoints.services.iter().any(|service| service.publishes_not_ready);
     endpoints.never_sent && is_known && !has_requests && !is_published

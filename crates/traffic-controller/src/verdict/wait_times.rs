@@ -20,9 +20,15 @@ pub(crate) struct WaitTimes {
 }
 
 impl WaitTimes {
-    /// Returns how long the index remembers what a pod has left: twice as long as any wait that begins with it, so that
-    /// the wait ends first.
+    /// Returns how long the index remembers what a pod has left: twice as long as the waits that begin with it, so that
+    /// they end first. They are one for the data paths, and then one for the requests in flight.
     pub(crate) fn retention(&self) -> Duration {
-        RETENTION.max(self.dns_ttl.max(self.propagation) * 2)
+        RETENTION.max((self.dns_ttl.max(self.propagation) + self.quiet.max(self.connections)) * 2)
+    }
+
+    /// Returns the time after which the traffic of a pod has ended that has left a Service of any kind unseen. Less than
+    /// [`WaitTimes::retention`].
+    pub(crate) fn unseen(&self) -> Duration {
+        self.dns_ttl.max(self.propagation) + self.quiet
     }
 }

@@ -391,6 +391,7 @@ async fn spawn(cluster: &TestCluster, ca: &std::path::Path, servers: ApiServers)
         .args(["--kubeconfig".to_owned(), text(file("kubeconfig"))])
         .args(["--tls-cert".to_owned(), text(file("crt")), "--tls-key".to_owned(), text(file("key"))])
         .args(["--kube-proxy-metrics-url", "http://{node_ip}:10249/metrics", "--quiet-period", "0"])
+        .args(["--dns-ttl", "0"])
         .args(["--controller-url", "https://127.0.0.1:1", "--threads", "1"]);
     let command = match servers {
         ApiServers::One => command,

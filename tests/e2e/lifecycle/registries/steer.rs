@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,11 +13,15 @@ use podward_e2e::{Fixture, Test};
 use podward_registries::{Change, Instance};
 use podward_support::pods;
 use registry_servers::{
-    EurekaServer, NacosServer, NacosServerOptions, ZooKeeperServer, ZooKeeperServerOptions,
+    EurekaServer, EurekaServerOptions, NacosServer, NacosServerOptions, ZooKeeperServer,
+    ZooKeeperServerOptions,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::bound::Bound;
+
+/// The age of lists of Eureka.
+const CACHE: Duration = Duration::from_secs(2);
 
 pub(crate) fn tests() -> Vec<Test> {
     vec![
@@ -27,24 +32,32 @@ pub(crate) fn tests() -> Vec<Test> {
 }
 
 async fn eureka(fixture: Arc<Fixture>) -> Result<()> {
-    let server = EurekaServer::start().await?;
-    operations(fixture, "Eureka", server.url()).await
+    // Each removal waits for the server's cache.
+    let server = EurekaServer::start_with(EurekaServerOptions { response_cache: Some(CACHE) }).await?;
+    let change = json!({"registry": {"connection": {"eureka": {"responseCacheSeconds": CACHE.as_secs()}}}});
+    operations(fixture, "Eureka", server.url(), change).await
 }
 
 async fn nacos(fixture: Arc<Fixture>) -> Result<()> {
     let server = NacosServer::start(NacosServerOptions::default()).await?;
-    operations(fixture, "Nacos", server.url()).await
+    operations(fixture, "Nacos", server.url(), json!({})).await
 }
 
 async fn zookeeper(fixture: Arc<Fixture>) -> Result<()> {
     let server = ZooKeeperServer::start(ZooKeeperServerOptions::default()).await?;
-    operations(fixture, "ZooKeeper", server.address()).await
+    operations(fixture, "ZooKeeper", server.address(), json!({})).await
 }
 
 /// The pod is available when its application has registered it, out of service during an update and when it is deleted, and
-/// nobody but the application removes its instance.
-async fn operations(fixture: Arc<Fixture>, kind: &'static str, address: String) -> Result<()> {
-    let bound = Bound::new(fixture.clone(), kind, vec![address], json!({"mode": "Steer"})).await?;
+/// nobody but the application removes its instance. `change` is merged into the spec of the binding.
+async fn operations(
+    fixture: Arc<Fixture>,
+    kind: &'static str,
+    address: String,
+    mut change: Value,
+) -> Result<()> {
+    change["mode"] = json!("Steer");
+    let bound = Bound::new(fixture.clone(), kind, vec![address], change).await?;
     bound.create("a").await?;
     let pod = fixture.feed().until("a", "it has an address", |pod| pod_ip(pod).is_some()).await?;
     let ip = pod_ip(&pod).context("a pod without an address")?;

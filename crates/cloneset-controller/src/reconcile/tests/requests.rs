@@ -2,7 +2,7 @@
 
 use podward_core::UnixNanos;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
-use podward_core::keys::{DELETE_OPERATION, DELETION_REQUEST, Stage};
+use podward_core::keys::DELETION_REQUEST;
 use serde_json::Value;
 
 use super::*;
@@ -10,19 +10,18 @@ use crate::test_api::merge;
 
 const USER: &str = "system:serviceaccount:podward-system:cloneset-controller";
 
-/// The watch delivers a pod with a change of its metadata.
+/// The watch delivers a pod with a change.
 fn deliver(context: &Context, name: &str, version: u32, change: Value) {
     let pod = context.pods.of(SET).into_iter().find(|pod| pod.name_any() == name).unwrap();
-    let mut metadata = json!(pod.metadata);
-    merge(&mut metadata, change);
-    metadata["resourceVersion"] = json!(version.to_string());
-    let pod = json!({"metadata": metadata, "spec": {}, "status": {}});
+    let mut pod = json!({"metadata": pod.metadata, "spec": {}, "status": {}});
+    merge(&mut pod, change);
+    pod["metadata"]["resourceVersion"] = json!(version.to_string());
     context.pods.deliver(serde_json::from_value(pod).unwrap());
 }
 
 fn requested() -> Value {
     let request = DeletionRequest::new(DeletionKind::Delete, USER, UnixNanos(7)).to_text();
-    json!({"annotations": {DELETION_REQUEST: request}})
+    json!({"metadata": {"annotations": {DELETION_REQUEST: request}}})
 }
 
 async fn scale(context: &Arc<Context>, replicas: u32) {
@@ -50,8 +49,8 @@ async fn held(server: &ApiServer) -> (Arc<Context>, String, String) {
 async fn a_scale_in_requests_no_other_pod_while_one_is_held() {
     let server = ApiServer::default();
     let (context, held, other) = held(&server).await;
-    let cheap = json!({"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-5"}});
-    deliver(&context, &other, 1000, cheap);
+    let cheap = json!({"controller.kubernetes.io/pod-deletion-cost": "-5"});
+    deliver(&context, &other, 1000, json!({"metadata": {"annotations": cheap}}));
     scale(&context, 1).await;
     assert_eq!(server.deleted("pods"), 1, "Podward has recorded the request");
     deliver(&context, &held, 1001, requested());
@@ -69,28 +68,32 @@ async fn a_request_that_was_not_recorded_is_repeated() {
     assert_eq!(server.deleted("pods"), 2);
 }
 
+/// The request may be that of a person, too, who was told that the pod will be deleted.
 #[tokio::test]
-async fn a_set_that_is_scaled_out_again_withdraws_its_request() {
+async fn a_set_that_is_scaled_out_again_keeps_its_request() {
     let server = ApiServer::default();
     let (context, held, _) = held(&server).await;
     deliver(&context, &held, 1000, requested());
     scale(&context, 2).await;
-    let [patch] = &server.patched_pods()[..] else { panic!("{:?}", server.patched_pods()) };
-    let uid = context.pods.of(SET).iter().find(|pod| pod.name_any() == held).unwrap().uid();
-    let expected = json!({"uid": uid, "resourceVersion": "1000", "annotations": {DELETION_REQUEST: null}});
-    assert_eq!(patch["metadata"], expected);
-    assert_eq!(server.created("pods").len(), 2, "no other pod takes its place");
+    assert_eq!(server.patched_pods(), Vec::<Value>::new());
+    assert_eq!(server.created("pods").len(), 2, "the pod is replaced when it is gone");
 }
 
-/// Podward may have deleted it already.
+/// The API server answers with 429 too when it has too much to do.
 #[tokio::test]
-async fn a_request_that_has_its_permission_is_not_withdrawn() {
+async fn a_pod_is_available_until_its_request_is_seen() {
     let server = ApiServer::default();
-    let (context, held, _) = held(&server).await;
-    let mut change = requested();
-    let stages = [Stage::Operating, Stage::Operate].map(|stage| (stage.key(DELETE_OPERATION), json!("1")));
-    change["labels"] = Value::Object(stages.into_iter().collect());
-    deliver(&context, &held, 1000, change);
+    let context = server.context(Progress::default());
     scale(&context, 2).await;
-    assert_eq!(server.patched_pods(), Vec::<Value>::new());
+    for (version, pod) in (1000..).zip(context.pods.of(SET)) {
+        let ready = json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        let change = json!({"metadata": {"labels": {keys::STATE_LABEL: "Normal"}}, "status": ready});
+        deliver(&context, &pod.name_any(), version, change);
+    }
+    server.refuse_with(429, Method::DELETE, "pods", "NAME waits");
+    for _ in 0..2 {
+        scale(&context, 1).await;
+        let status = context.latest_status(&set(json!({})));
+        assert_eq!((status.available_replicas, server.deleted("pods")), (2, 1));
+    }
 }

@@ -71,7 +71,7 @@ pub(in super::super) fn pod(name: &str) -> SetPod {
         has_not_ready_gate: true,
         specified_delete: false,
         deletion_requested: false,
-        requested_by_set: false,
+        deletion_sent: false,
         busy: false,
         operation: Operation::NotNeeded,
         update_rank: 0,

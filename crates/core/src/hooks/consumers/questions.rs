@@ -58,15 +58,13 @@ impl HookRound<'_> {
         }
         let (known, answers) = (self.consumers.known, self.consumers.answers);
         let is_former = |hook: &&Arc<Hook>| {
-            let may_be = hook.takes_part_in(HookPhase::Complete)
+            hook.takes_part_in(HookPhase::Complete)
                 && hook.takes_part_in(HookPhase::Release)
                 && !self.is_holder(&hook.name)
-                && !self.is_held_by(hook);
-            if !may_be || self.named.contains(&hook.name) {
-                return may_be;
-            }
-            // A pod in service does not name a hook before it has answered.
-            answers.withhold_unless_asked(&hook.name, HookPhase::Complete)
+                && !self.is_held_by(hook)
+                // A pod in service does not name a hook before it has answered.
+                && (self.named.contains(&hook.name)
+                    || answers.withhold_unless_asked(&hook.name, HookPhase::Complete))
         };
         let former: Vec<String> = known.iter().filter(is_former).map(|hook| hook.name.clone()).collect();
         self.named.retain(|name| !former.contains(name));

@@ -82,7 +82,7 @@ impl QuestionTable {
         if failure.kind != CallFailureKind::Attaching {
             entry.failures = entry.failures.saturating_add(1);
         }
-        if !failure.has_arrived {
+        if !failure.may_have_arrived {
             entry.lost = entry.lost.saturating_add(1);
         }
         let Some(state) = self.hooks.get(&entry.question.hook) else { return };

@@ -2,7 +2,7 @@
 
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 /// A user who is asked, at a terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,17 +12,29 @@ pub(super) struct Confirm {
 }
 
 impl Confirm {
-    /// Returns who is asked. `None` if nobody can be: jobs and programs have no terminal.
-    pub(super) fn new(yes: bool) -> Option<Self> {
-        Self::of(stdin().is_terminal(), stdout().is_terminal(), yes)
+    /// Returns who is asked. `None` if nobody can be, because jobs and programs have no terminal, or if the user has
+    /// answered in the command line: `yes`.
+    ///
+    /// # Errors
+    /// When the user would not see the question.
+    pub(super) fn new(yes: bool) -> Result<Option<Self>> {
+        Self::of(stdin().is_terminal(), stdout().is_terminal(), stderr().is_terminal(), yes)
     }
 
-    /// `stdin` and `stdout` are true for a terminal, and `yes` if the user has answered in the command line.
-    fn of(stdin: bool, stdout: bool, yes: bool) -> Option<Self> {
-        (stdin && !yes).then_some(Self { has_stdout: stdout })
+    /// `stdin`, `stdout` and `stderr` are true for a terminal.
+    fn of(stdin: bool, stdout: bool, stderr: bool, yes: bool) -> Result<Option<Self>> {
+        if yes || !stdin {
+            return Ok(None);
+        }
+        ensure!(
+            stdout || stderr,
+            "nothing was changed, because you would not see the question: give --yes, or let the output or the errors \
+             go to the terminal"
+        );
+        Ok(Some(Self { has_stdout: stdout }))
     }
 
-    /// Shows a text, without a line break at its end.
+    /// Shows a text. Adds no line break.
     ///
     /// # Errors
     /// When the output is closed.
@@ -61,10 +73,20 @@ mod tests {
 
     #[test]
     fn a_user_whose_output_is_a_pipe_is_asked_too() {
-        assert_eq!(Confirm::of(true, true, false), Some(Confirm { has_stdout: true }));
-        assert_eq!(Confirm::of(true, false, false), Some(Confirm { has_stdout: false }));
-        for (stdin, stdout, yes) in [(false, true, false), (false, false, false), (true, true, true)] {
-            assert_eq!(Confirm::of(stdin, stdout, yes), None);
+        let of = |stdin, stdout, stderr, yes| Confirm::of(stdin, stdout, stderr, yes).unwrap();
+        assert_eq!(of(true, true, true, false), Some(Confirm { has_stdout: true }));
+        assert_eq!(of(true, true, false, false), Some(Confirm { has_stdout: true }));
+        assert_eq!(of(true, false, true, false), Some(Confirm { has_stdout: false }));
+        for (stdin, terminals, yes) in
+            [(false, true, false), (false, false, false), (true, true, true), (true, false, true)]
+        {
+            assert_eq!(of(stdin, terminals, terminals, yes), None);
         }
+    }
+
+    #[test]
+    fn a_user_who_would_not_see_the_question_is_not_asked() {
+        let error = Confirm::of(true, false, false, false).unwrap_err().to_string();
+        assert!(error.contains("give --yes"), "{error}");
     }
 }

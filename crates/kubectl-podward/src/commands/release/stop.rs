@@ -21,14 +21,12 @@ use serde::de::DeserializeOwned;
 use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
-use super::super::doctor::{BRIDGE, DEFAULT_NAMESPACE, PART_OF};
+use super::super::doctor::{BRIDGE, DEFAULT_NAMESPACE, PART_OF, POLICY_BINDING};
 use crate::api::{is_forbidden, is_not_found, with_timeout};
 
 /// The webhook configurations of the chart.
 const MUTATING: &str = "podward-mutating";
 const VALIDATING: &str = "podward-validating";
-/// The binding of the chart's ValidatingAdmissionPolicy.
-const POLICY_BINDING: &str = "podward-deletion-requests";
 /// The services that write to pods, or to DiscoveryBindings, on their own.
 const CONTROLLERS: [&str; 4] = ["lifecycle-controller", "traffic-controller", BRIDGE, "cloneset-controller"];
 
@@ -46,11 +44,11 @@ impl PodwardInstallation {
         PodwardInstallation { client, namespace, is_named }
     }
 
-    /// Returns what [`stop`](Self::stop) would do, as text.
+    /// Returns what [`stop`](Self::stop) and [`remove_policy_binding`](Self::remove_policy_binding) would do, as text.
     pub(super) fn describe_stop(&self) -> String {
         format!(
-            "delete webhook configurations {MUTATING} and {VALIDATING}, scale {} in namespace {} to zero, delete \
-             ValidatingAdmissionPolicyBinding {POLICY_BINDING}",
+            "delete webhook configurations {MUTATING} and {VALIDATING}, scale {} in namespace {} to zero, and, \
+             when all pods are released, delete ValidatingAdmissionPolicyBinding {POLICY_BINDING}",
             CONTROLLERS.join(", "),
             self.namespace
         )
@@ -163,8 +161,7 @@ impl PodwardInstallation {
 
     /// Deletes the webhook configurations first, so that new pods get no gate and no request fails for a missing
     /// webhook. Then scales the controllers to zero, which would add finalizers again, and waits until their pods are
-    /// gone. Then deletes the binding of the policy: it protects the annotations by which the controllers delete pods,
-    /// and without Podward it would deny labels for ever.
+    /// gone.
     ///
     /// # Errors
     /// When a request fails, or the pods are not gone at `deadline`.
@@ -186,6 +183,15 @@ impl PodwardInstallation {
         for (name, deployment) in stopped {
             self.until_gone(name, &deployment, deadline).await?;
         }
+        Ok(())
+    }
+
+    /// Deletes the binding of the policy, which would deny labels for ever without Podward. This is the last step: until
+    /// then, the policy protects the annotations by which a later Podward would delete pods.
+    ///
+    /// # Errors
+    /// When the request fails.
+    pub(super) async fn remove_policy_binding(&self) -> Result<()> {
         self.remove::<ValidatingAdmissionPolicyBinding>(POLICY_BINDING).await
     }
 
@@ -290,21 +296,34 @@ fn is_scaled_down(deployment: &Deployment) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::process::ExitCode;
     use std::sync::{Arc, Mutex};
 
+    use clap::Parser;
     use hyper::{Method, StatusCode};
     use podward_support::api_answers::{failure, json_answer};
 
+    use super::super::Release;
     use super::*;
     use crate::api_server;
 
-    #[tokio::test]
-    async fn what_protects_pods_from_forged_requests_is_deleted_after_the_controllers_have_ended() {
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        release: Release,
+    }
+
+    /// Runs `release --all --stop-services` with a pod to release. The writes with these words in the path are refused.
+    /// Returns whether it succeeded, and the writes.
+    async fn written(refused: &'static str) -> (bool, Vec<String>) {
         let requests = Arc::<Mutex<Vec<String>>>::default();
         let seen = Arc::clone(&requests);
         let client = api_server::client(move |request| {
-            let path = request.uri().path();
-            seen.lock().unwrap().push(format!("{} {path}", request.method()));
+            let (path, is_read) = (request.uri().path(), request.method() == Method::GET);
+            let last = path.rsplit('/').next().unwrap_or_default();
+            if !is_read {
+                seen.lock().unwrap().push(format!("{} {last}", request.method()));
+            }
             let deployment = json!({
                 "metadata": {"namespace": "podward-system", "name": "lifecycle-controller", "resourceVersion": "1"},
                 "spec": {"replicas": 0, "selector": {}, "template": {}},
@@ -312,22 +331,60 @@ mod tests {
             let list = |items: &[serde_json::Value]| {
                 json_answer(&json!({"kind": "List", "metadata": {"resourceVersion": "1"}, "items": items}))
             };
-            Some(match (request.method(), path.rsplit('/').next().unwrap_or_default()) {
+            let pod = |finalizers: &[&str]| {
+                let metadata =
+                    json!({"namespace": "shop", "name": "web", "uid": "u", "finalizers": finalizers});
+                json!({"metadata": metadata})
+            };
+            Some(match (request.method(), path) {
+                (_, path) if !is_read && path.contains(refused) => {
+                    failure(StatusCode::FORBIDDEN, "Forbidden")
+                }
                 (&Method::DELETE, _) => json_answer(&json!({"kind": "Status", "status": "Success"})),
-                (_, "lifecycle-controller") => json_answer(&deployment),
-                (_, "scale") => json_answer(&json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}})),
-                (_, "deployments") => list(&[deployment]),
-                (_, "pods") => list(&[]),
-                _ => failure(StatusCode::NOT_FOUND, "NotFound"),
+                (&Method::PATCH, path) if path.contains("discoverybindings") => {
+                    json_answer(&json!({"metadata": {}}))
+                }
+                (_, "/api/v1/pods") => {
+                    list(&[pod(&["prot.podopslifecycle.kusionstack.io/lifecyclehook-lb"])])
+                }
+                (_, "/api/v1/namespaces/shop/pods/web/status") => json_answer(&pod(&[])),
+                _ => match last {
+                    "lifecycle-controller" => json_answer(&deployment),
+                    "scale" => json_answer(&json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}})),
+                    "deployments" => list(&[deployment]),
+                    "discoverybindings" => list(&[json!({"metadata": {
+                        "namespace": "shop", "name": "web", "finalizers": ["podward.io/discovery-binding"],
+                    }})]),
+                    "pods" => list(&[]),
+                    _ => failure(StatusCode::NOT_FOUND, "NotFound"),
+                },
             })
         });
-        let installation = PodwardInstallation::new(client, None);
-        installation.stop(Instant::now() + Duration::from_secs(60)).await.unwrap();
-        let requests = requests.lock().unwrap();
-        let last = requests.last().unwrap();
-        let binding = "/validatingadmissionpolicybindings/podward-deletion-requests";
-        assert!(last.starts_with("DELETE ") && last.ends_with(binding), "{requests:?}");
-        assert!(requests.iter().any(|request| request.ends_with("/pods")), "{requests:?}");
-        assert_eq!(requests.iter().filter(|request| request.starts_with("DELETE")).count(), 3);
+        let line = ["release", "--all", "--stop-services", "--yes"];
+        let ended = Line::try_parse_from(line).unwrap().release.run(client).await;
+        let requests = requests.lock().unwrap().clone();
+        let is_success = ended.is_ok_and(|code| format!("{code:?}") == format!("{:?}", ExitCode::SUCCESS));
+        (is_success, requests)
+    }
+
+    #[tokio::test]
+    async fn what_protects_pods_from_forged_requests_is_deleted_after_they_are_released() {
+        let binding = format!("DELETE {POLICY_BINDING}");
+        let (is_success, writes) = written("nothing").await;
+        let stop = [
+            "DELETE podward-mutating",
+            "DELETE podward-validating",
+            "PATCH scale",
+            "PATCH web",
+            "PATCH status",
+        ];
+        assert!(is_success && writes.starts_with(&stop.map(str::to_owned)), "{writes:?}");
+        assert_eq!(writes.last(), Some(&binding), "{writes:?}");
+
+        let (is_success, writes) = written("discoverybindings").await;
+        assert!(!is_success && !writes.contains(&binding), "something is not released: {writes:?}");
+
+        let (is_success, writes) = written("validatingadmissionpolicybindings").await;
+        assert!(!is_success && writes.contains(&"PATCH status".to_owned()), "{writes:?}");
     }
 }

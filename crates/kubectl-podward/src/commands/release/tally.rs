@@ -18,20 +18,28 @@ pub(super) struct ReleaseTally {
     failed: BTreeMap<String, String>,
     /// Names that no pod has.
     missing: BTreeSet<String>,
-    is_quiet: bool,
-    /// The user who is shown a plan, instead of the standard output.
-    user: Option<Confirm>,
+    lines: PodLines,
+}
+
+/// Where the lines about single pods go.
+#[derive(Debug, Default)]
+enum PodLines {
+    #[default]
+    Stdout,
+    /// To the user who is shown a plan.
+    User(Confirm),
+    Nowhere,
 }
 
 impl ReleaseTally {
     /// Returns the tally of a plan for a user.
     pub(super) fn shown_to(user: Confirm) -> Self {
-        Self { user: Some(user), ..Self::default() }
+        Self { lines: PodLines::User(user), ..Self::default() }
     }
 
     /// Returns a tally that prints nothing.
     pub(super) fn quiet() -> Self {
-        Self { is_quiet: true, ..Self::default() }
+        Self { lines: PodLines::Nowhere, ..Self::default() }
     }
 
     /// Returns whether the same pods are released in both.
@@ -57,12 +65,13 @@ impl ReleaseTally {
                 return;
             }
             PodReleaseResult::Released => {
-                if self.released.insert(uid.clone()) && !self.is_quiet {
+                if self.released.insert(uid.clone()) {
                     let line = format!("{pod}: {}\n", describe(&release));
-                    match self.user {
+                    match self.lines {
+                        PodLines::Stdout => print!("{line}"),
                         // A closed terminal cannot answer, either.
-                        Some(user) => drop(user.show(&line)),
-                        None => print!("{line}"),
+                        PodLines::User(user) => drop(user.show(&line)),
+                        PodLines::Nowhere => {}
                     }
                 }
             }
@@ -82,7 +91,7 @@ impl ReleaseTally {
 
     /// Adds a name that was given, and that no pod has.
     pub(super) fn add_missing(&mut self, name: String) {
-        if !self.is_quiet {
+        if !matches!(self.lines, PodLines::Nowhere) {
             eprintln!("there is no pod {}: check its name and namespace", safe_line(&name));
         }
         self.missing.insert(name);

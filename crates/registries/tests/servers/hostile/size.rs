@@ -15,7 +15,7 @@ use super::{etcd, over_http, read_fails};
 use crate::common::connection;
 
 /// A client that reads until the process ends does not fail in this time.
-const LIMIT: Duration = Duration::from_secs(30);
+pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
 fn packed(body: &[u8]) -> Result<Bytes> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
@@ -24,7 +24,7 @@ fn packed(body: &[u8]) -> Result<Bytes> {
 }
 
 /// Returns lists of empty instances as each kind of registry sends them.
-fn list(kind: &str, instances: usize) -> String {
+pub(super) fn list(kind: &str, instances: usize) -> String {
     let many = |one: &str| vec![one; instances].join(",");
     match kind {
         "Consul" => {

@@ -1,4 +1,4 @@
-//! Servers that answer every call alike.
+//! Servers that answer every call alike, or by its path.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -8,20 +8,34 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderName, HeaderValue};
 use hyper::service::service_fn;
-use hyper::{HeaderMap, Request, Response};
+use hyper::{HeaderMap, Request, Response, Uri};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpListener;
 
 /// Starts a server that answers every request with a status and a body, which may be packed. Returns its URL.
 pub(super) async fn serve_http(status: u16, body: Bytes, is_packed: bool) -> Result<String> {
-    let listener = TcpListener::bind("127.0.0.1:0").await?;
-    let url = format!("http://{}", listener.local_addr()?);
-    let answer = service_fn(move |_: Request<Incoming>| {
+    serve(move |_| {
         let mut response = Response::builder().status(status);
         if is_packed {
             response = response.header(CONTENT_ENCODING, "gzip");
         }
-        let response = response.body(Full::new(body.clone()));
+        response.body(Full::new(body.clone()))
+    })
+    .await
+}
+
+/// Starts a server that answers each path and query with the body that `answer` returns. Returns its URL.
+pub(super) async fn serve_paths(answer: impl Fn(&str) -> String + Clone + Send + 'static) -> Result<String> {
+    serve(move |uri| Response::builder().body(Full::from(answer(&uri.to_string())))).await
+}
+
+async fn serve(
+    answer: impl Fn(&Uri) -> hyper::http::Result<Response<Full<Bytes>>> + Clone + Send + 'static,
+) -> Result<String> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let url = format!("http://{}", listener.local_addr()?);
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let response = answer(request.uri());
         async move { response }
     });
     tokio::spawn(async move {

@@ -8,6 +8,7 @@ use podward_proto::v1;
 use podward_registries::ServiceKey;
 
 use super::super::calls::{Answer, OpenCall, answer};
+use super::super::tracked::IN_DOUBT;
 use super::BindingTask;
 use crate::model::{Binding, CacheWaits, Demand, Orphan, Suspect};
 use crate::sync::RegistryAccess;
@@ -114,14 +115,16 @@ impl BindingTask {
         let is_clean =
             self.unreachable.is_none() && !self.orphans.iter().any(|orphan| orphan.uid == call.pod.uid);
         let compared = self.compared.filter(|_| is_clean);
-        let found = compared.filter(|at| *at >= call.since).map(|_| now);
+        // What a comparison finds counts when no registration of a pod that has left the binding may take effect any more.
+        let since = call.since.max(self.in_doubt_until);
+        let found = compared.filter(|at| *at >= since).map(|_| now);
         let clean_since = self.released.entry(call.pod.uid.clone()).or_default();
         *clean_since = clean_since.filter(|_| is_clean).or(found);
         let wait = match call.phase {
             HookPhase::Prepare => waits.list_lag + waits.clients,
             _ => Duration::ZERO,
         };
-        let wanted = clean_since.map_or(call.since, |since| call.since.max(since + wait));
+        let wanted = clean_since.map_or(since, |clean| since.max(clean + wait));
         if let Some(at) = compared
             && at >= wanted
         {
@@ -131,12 +134,14 @@ impl BindingTask {
                 return Answer::Done { level: EvidenceLevel::Assumed, detail };
             }
             let detail = "no address of the registry shows an instance of the pod".to_owned();
+            // The pod may have had another service than it has now.
             let is_searched = access.registry.can_list()
                 || binding.service_without_pods().is_some()
-                || self.service_of_untracked(binding, access, &call.pod.uid).is_some();
+                || self.left.contains(&call.pod.uid);
             if !is_searched {
-                let detail =
-                    format!("{detail}, but its service is not known, and the registry cannot list services");
+                let detail = format!(
+                    "{detail}, but the service that it had is not known, and the registry cannot list services"
+                );
                 return Answer::Done { level: EvidenceLevel::Assumed, detail };
             }
             return match wait.is_zero() {
@@ -153,6 +158,7 @@ impl BindingTask {
             self.comparison_due = self.comparison_due.min(wanted.max(now));
         }
         match wanted > now {
+            true if now < self.in_doubt_until => pending(IN_DOUBT, Some(wanted)),
             true => pending(
                 "no address of the registry shows an instance of the pod; clients may use what they have read before",
                 Some(wanted),

@@ -25,10 +25,13 @@ impl BindingTask {
         let of_call = |call: &OpenCall| self.service_of_untracked(binding, access, &call.pod.uid);
         let of_calls: Vec<ServiceKey> = self.calls.iter().filter_map(of_call).collect();
         self.services.extend(of_calls);
+        // A registration may be stored after this comparison: its service is read again.
+        let in_doubt = (begin < self.in_doubt_until).then(|| self.services.clone());
         let shown = self.shown_in_service();
         let mut heartbeats = heartbeats(&self.shared, binding, access);
         let (pods, services) = (&mut self.tracked, &mut self.services);
         let comparison = compare(access, binding, pods, services, begin, &mut heartbeats).await;
+        self.services.extend(in_doubt.into_iter().flatten());
         self.report_missing(shown.saturating_sub(self.shown_in_service()), shown);
         self.record_heartbeats(heartbeats);
         let took = self.shared.index.now().saturating_sub(begin);
@@ -58,7 +61,9 @@ impl BindingTask {
             self.tracked.entry(uid).and_modify(|tracked| tracked.settle(end));
         }
         let moved = self.tracked.values().filter_map(|tracked| tracked.moved);
-        if let Some(from) = moved.chain([self.finish_from]).filter(|from| *from > begin).min() {
+        if let Some(from) =
+            moved.chain([self.finish_from, self.in_doubt_until]).filter(|from| *from > begin).min()
+        {
             self.comparison_due = self.comparison_due.min(from);
         }
         self.orphans = found_again(&self.orphans, comparison.orphans);

@@ -57,8 +57,8 @@ impl BindingTask {
     /// Returns whether the registry has no instance of a binding that is being deleted: a comparison has found none since, or,
     /// if the registry cannot be read, all were deregistered. Applications that register themselves have to be in service.
     pub(super) fn is_finished(&self, binding: &Binding) -> bool {
-        let is_compared =
-            self.unreachable.is_none() && self.compared.is_some_and(|at| at >= self.finish_from);
+        let from = self.finish_from.max(self.in_doubt_until);
+        let is_compared = self.unreachable.is_none() && self.compared.is_some_and(|at| at >= from);
         self.tracked.is_empty()
             && (binding.mode != BindingMode::Own
                 || (is_compared && self.orphans.is_empty() && self.suspect_of(binding).is_none()))
@@ -87,10 +87,12 @@ impl BindingTask {
                  left"
             ),
             BindingMode::Steer => {
-                let first = self.tracked.values().map(|tracked| &*tracked.pod.name).min().unwrap_or_default();
+                let pods = self.tracked.values().map(|tracked| (&*tracked.pod.name, tracked.problem()));
+                let (first, problem) = pods.min().unwrap_or_default();
+                let problem = problem.map(|problem| format!("; {first}: {problem}")).unwrap_or_default();
                 format!(
                     "the binding is being deleted; its finalizer stays until the operations on {count} pods have ended, \
-                     such as {first}, and their instances are in service again"
+                     such as {first}, and their instances are in service again{problem}"
                 )
             }
         };

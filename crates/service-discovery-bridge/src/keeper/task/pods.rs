@@ -1,6 +1,6 @@
 //! The pods of a binding.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl BindingTask {
         let before = known.unwrap_or_else(|| Arc::clone(binding));
         if respecified || missed {
             changed.extend(self.shared.index.pod_uids(&self.key.namespace));
-            changed.extend(self.tracked.keys().cloned());
+            changed.extend(self.tracked.keys().chain(&self.left).cloned());
         }
         if respecified && binding.deleting {
             // Instances that are not renewed are forgotten.
@@ -44,6 +44,7 @@ impl BindingTask {
             let next = match (pod, self.tracked.get(&uid)) {
                 (Some(pod), tracked) if binding.selects(&pod) => {
                     self.gone.remove(&uid);
+                    self.left.remove(&uid);
                     if !respecified && tracked.is_some_and(|tracked| Arc::ptr_eq(&tracked.pod, &pod)) {
                         continue;
                     }
@@ -52,8 +53,9 @@ impl BindingTask {
                 (Some(pod), tracked) if self.has_to_put_back(binding, &pod, is_first) => {
                     self.gone.insert(uid.clone());
                     let known = tracked.map_or(&pod, |tracked| &tracked.pod);
-                    // The hook is not asked about it any more.
-                    Arc::new(BoundPod { demand: pod.demand, controlled: false, ..(**known).clone() })
+                    // Neither the hook nor OpenKruise asks about it any more.
+                    let demand = pod.demand;
+                    Arc::new(BoundPod { demand, controlled: false, kruise: None, ..(**known).clone() })
                 }
                 (Some(pod), tracked) if !access.registry.can_read() => {
                     // Nobody could find its instance later, so it is deregistered. Another replica may have registered it.
@@ -71,7 +73,9 @@ impl BindingTask {
                     // It is not selected any more. Its instance is an orphan now, and found in its service.
                     self.services
                         .extend(tracked.service.clone().ok().map(|it| access.registry.canonical(it)));
+                    self.in_doubt_until = self.in_doubt_until.max(tracked.in_doubt_until);
                     self.tracked.remove(&uid);
+                    self.left.insert(uid);
                     self.search();
                     continue;
                 }
@@ -86,7 +90,11 @@ impl BindingTask {
                     self.gone.insert(uid.clone());
                     next
                 }
-                (_, None) => continue,
+                (Some(_), None) => continue,
+                (None, None) => {
+                    self.left.remove(&uid);
+                    continue;
+                }
             };
             let Some(tracked) = self.tracked.get_mut(&uid) else {
                 let mut tracked = TrackedPod::new(next, binding, access);
@@ -142,9 +150,12 @@ impl BindingTask {
             Some((uid.clone(), wanted.desired(binding, access)?))
         };
         let removals: Vec<(String, Desired)> = self.tracked.iter().filter_map(of_pod).collect();
+        if removals.is_empty() && self.orphans.is_empty() {
+            return;
+        }
         let left = self.orphans.iter().map(|orphan| &orphan.instance.host);
         let hosts = removals.iter().map(|(_, desired)| &desired.instance.host).chain(left).cloned().collect();
-        let near = if access.places.may_share() { self.shared.index.pods_at(&hosts) } else { Vec::new() };
+        let near = if access.places.may_share() { self.shared.index.pods_at(&hosts) } else { HashMap::new() };
         let (index, namespace, tracked) = (&self.shared.index, &self.key.namespace, &self.tracked);
         let is_of_other = |uid: &str, target: (&ServiceKey, &Instance)| {
             let is_same = |there: Desired| access.is_same(there.target(), target);
@@ -163,7 +174,7 @@ impl BindingTask {
             };
             let is_out =
                 |pod: &BoundPod| matches!(pod.demand, Demand::Gone | Demand::Lost | Demand::Unchanged);
-            let mut others = near.iter().filter(|pod| pod.uid != uid);
+            let mut others = near.get(&target.1.host).into_iter().flatten().filter(|pod| pod.uid != uid);
             index.pod(namespace, uid).is_some_and(|pod| in_other_binding(&pod))
                 || others.any(|pod| in_this_binding(pod) || (!is_out(pod) && in_other_binding(pod)))
         };
@@ -202,6 +213,7 @@ impl BindingTask {
     /// Forgets the pods that were deleted, or that the binding does not select, and that the registry does not have any more.
     pub(super) fn forget_the_gone(&mut self, access: &RegistryAccess) {
         self.note_put_back();
+        let now = self.shared.index.now();
         let mut is_unknown = false;
         self.gone.retain(|uid| {
             let Some(tracked) = self.tracked.get(uid) else { return false };
@@ -210,6 +222,7 @@ impl BindingTask {
                 && tracked.moved.is_none()
                 && (tracked.presence == Presence::Unchanged
                     || tracked.service.is_err()
+                    || tracked.is_missing(now)
                     || matches!(tracked.state, SyncState::Shown { .. }));
             if is_clean {
                 // It may have one nevertheless, which its mark shows.
@@ -242,6 +255,7 @@ impl BindingTask {
     }
 }
 
+/// Returns a pod that is gone, or not selected any more, with this demand. OpenKruise does not ask about it any more.
 fn with_demand(pod: &BoundPod, demand: Demand) -> Arc<BoundPod> {
-    Arc::new(BoundPod { demand, ..pod.clone() })
+    Arc::new(BoundPod { demand, kruise: None, ..pod.clone() })
 }

@@ -18,11 +18,13 @@ impl BindingTask {
         self.taken_out.extend(out.map(|(uid, _)| uid.clone()));
     }
 
-    /// Forgets those that the registry shows in service again.
+    /// Forgets those that the registry shows in service again, and those that it does not have: nothing can be put back.
     pub(super) fn note_put_back(&mut self) {
+        let now = self.shared.index.now();
         let is_back = |uid: &str| {
             self.tracked.get(uid).is_none_or(|tracked| {
-                tracked.presence == Presence::InService && matches!(tracked.state, SyncState::Shown { .. })
+                tracked.presence == Presence::InService
+                    && (matches!(tracked.state, SyncState::Shown { .. }) || tracked.is_missing(now))
             })
         };
         self.taken_out.retain(|uid| !is_back(uid));

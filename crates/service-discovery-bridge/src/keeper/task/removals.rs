@@ -8,6 +8,7 @@ use podward_registries::{Change, RegistryErrorKind, ServiceKey};
 use sha2::{Digest, Sha256};
 
 use super::super::tracked::{Fate, SyncState, TrackedPod};
+use super::steps::heartbeats;
 use super::{BindingTask, UNREACHABLE_RETRY};
 use crate::model::{Binding, Demand, Orphan, OrphanState, Presence};
 use crate::sync::RegistryAccess;
@@ -125,7 +126,7 @@ impl BindingTask {
             let allowed = |orphan| Orphan { state: OrphanState::Allowed, ..orphan };
             self.orphans.extend(removed.into_iter().map(allowed));
         } else if !removed.is_empty() {
-            self.deregister(removed, access).await;
+            self.deregister(removed, binding, access).await;
         }
         if !access.registry.can_read() {
             self.settle_unread();
@@ -148,46 +149,52 @@ impl BindingTask {
 
     /// Deregisters orphans. They are kept until a comparison does not find them; if the registry cannot be read, until it has
     /// accepted the change.
-    async fn deregister(&mut self, removed: Vec<Orphan>, access: &RegistryAccess) {
+    async fn deregister(&mut self, removed: Vec<Orphan>, binding: &Binding, access: &RegistryAccess) {
         let (mut deregistered, mut problem) = (0, None);
-        for chunk in removed.chunks(access.capabilities.batch.max(1)) {
-            if self.fence.is_ended() {
-                break;
-            }
-            let changes: Vec<Change> = chunk
-                .iter()
-                .map(|orphan| Change::Deregister(orphan.service.clone(), orphan.instance.clone()))
-                .collect();
-            for (orphan, result) in chunk.iter().zip(access.registry.write(&changes).await) {
-                let state = match result {
-                    Ok(()) => {
-                        deregistered += usize::from(!self.tracked.contains_key(&orphan.uid));
-                        tracing::info!(
-                            binding = %self.key,
-                            instance = orphan.instance.id,
-                            service = orphan.service.name,
-                            "deregistered an instance that no pod of the binding should have"
-                        );
-                        OrphanState::Removed
-                    }
-                    // It has changed, for example because the other instance of its pod has replaced it.
-                    Err(error)
-                        if (error.kind, orphan.state)
-                            == (RegistryErrorKind::Conflict, OrphanState::Found)
-                            && access.registry.can_read() =>
-                    {
-                        OrphanState::Removed
-                    }
-                    Err(error) => {
-                        access.note(&error);
-                        tracing::warn!(binding = %self.key, %error, "could not deregister an instance; trying again");
-                        problem.get_or_insert_with(|| error.to_string());
-                        OrphanState::Allowed
-                    }
-                };
-                if state != OrphanState::Removed || access.registry.can_read() {
-                    self.orphans.push(Orphan { state, ..orphan.clone() });
+        let written = async {
+            let mut results = Vec::new();
+            for chunk in removed.chunks(access.capabilities.batch.max(1)) {
+                if self.fence.is_ended() {
+                    break;
                 }
+                let change =
+                    |orphan: &Orphan| Change::Deregister(orphan.service.clone(), orphan.instance.clone());
+                let changes: Vec<Change> = chunk.iter().map(change).collect();
+                results.extend(access.registry.write(&changes).await);
+            }
+            results
+        };
+        let mut heartbeats = heartbeats(&self.shared, binding, access);
+        let results = heartbeats.during(written, &self.tracked).await;
+        self.record_heartbeats(heartbeats);
+        for (orphan, result) in removed.iter().zip(results) {
+            let state = match result {
+                Ok(()) => {
+                    deregistered += usize::from(!self.tracked.contains_key(&orphan.uid));
+                    tracing::info!(
+                        binding = %self.key,
+                        instance = orphan.instance.id,
+                        service = orphan.service.name,
+                        "deregistered an instance that no pod of the binding should have"
+                    );
+                    OrphanState::Removed
+                }
+                // It has changed, for example because the other instance of its pod has replaced it.
+                Err(error)
+                    if (error.kind, orphan.state) == (RegistryErrorKind::Conflict, OrphanState::Found)
+                        && access.registry.can_read() =>
+                {
+                    OrphanState::Removed
+                }
+                Err(error) => {
+                    access.note(&error);
+                    tracing::warn!(binding = %self.key, %error, "could not deregister an instance; trying again");
+                    problem.get_or_insert_with(|| error.to_string());
+                    OrphanState::Allowed
+                }
+            };
+            if state != OrphanState::Removed || access.registry.can_read() {
+                self.orphans.push(Orphan { state, ..orphan.clone() });
             }
         }
         if let Some(events) = &mut self.reported.binding {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use podward_api::discovery_binding::BindingMode;
+
 use super::super::hook::HookState;
 use super::super::status::{self, BindingReport};
 use super::super::tracked::{SyncState, TrackedPod};
@@ -45,7 +47,10 @@ impl BindingTask {
         // Nobody adds finalizers to a binding that is being deleted.
         let is_deleted = entry.object.metadata.deletion_timestamp.is_some();
         let guard_problem = || self.guard_problem.clone().filter(|_| !is_deleted);
-        let problem = problem.or_else(|| self.remainder(binding?)).or_else(guard_problem);
+        // The remainder says which pods a deleted binding waits for, and names the problem of the first.
+        let puts_back = binding.is_some_and(|it| it.deleting && it.mode == BindingMode::Steer);
+        let problem =
+            problem.filter(|_| !puts_back).or_else(|| self.remainder(binding?)).or_else(guard_problem);
         let held = self.held.clone();
         self.shared.metrics.set(
             &self.key,

@@ -1,5 +1,7 @@
 //! What is remembered for a while after it has ended, and what is forgotten.
 
+use std::time::Duration;
+
 use clap::Parser;
 
 use super::bypass::{bypass, listed};
@@ -29,12 +31,32 @@ fn a_headless_service_that_a_pod_has_left_is_remembered_until_clients_have_forgo
         IndexedSlice { data_path: DataPath::Dns, ..slice("headless", &[("a", true, true, false)]) };
     put(&mut index, "s", headless, 1);
     index.remove_slice(&ObjectKey::new("shop", "s"), ChangeOrigin::Watched, at(10));
-    let waits = ["x", "--dns-ttl", "1200", "--propagation", "3"];
-    let wait_times = crate::Args::parse_from(waits).waits.wait_times();
-    index.sweep(at(1211), wait_times.retention());
+    let kept = retention(&["--dns-ttl", "1200", "--propagation", "3"]);
+    index.sweep(at(1211), kept);
     assert_eq!(index.pod_endpoints(&pod("a")).left[DataPath::Dns.index()].unwrap().seen, at(10));
-    index.sweep(at(2411), wait_times.retention());
+    index.sweep(at(2531), kept);
     assert_eq!(index.pod_endpoints(&pod("a")).left, [None; 3]);
+}
+
+/// Without the Service, nothing would wait for the rest of the time.
+#[test]
+fn a_service_that_a_pod_has_left_is_remembered_while_its_requests_are_waited_for() {
+    assert_eq!(retention(&[]), RETENTION);
+    for wait in ["--connection-wait", "--quiet-period"] {
+        let mut index = EndpointIndex::default();
+        put(&mut index, "s", slice("web", &[("a", true, true, false)]), 1);
+        index.remove_slice(&ObjectKey::new("shop", "s"), ChangeOrigin::Watched, at(10));
+        let kept = retention(&[wait, "1800"]);
+        index.sweep(at(10 + 30 + 1800), kept);
+        assert!(index.pod_endpoints(&pod("a")).left[DataPath::KubeProxy.index()].is_some(), "{wait}");
+        index.sweep(at(3671), kept);
+        assert_eq!(index.pod_endpoints(&pod("a")).left, [None; 3], "{wait}");
+    }
+}
+
+/// Returns the retention with these arguments.
+fn retention(waits: &[&str]) -> Duration {
+    crate::Args::parse_from([&["x"], waits].concat()).waits.wait_times().retention()
 }
 
 /// The slice is written by hand, and its label is changed or removed. kube-proxy has to remove the rules of the Service.

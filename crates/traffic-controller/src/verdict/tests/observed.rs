@@ -173,12 +173,12 @@ fn a_pod_that_reports_its_requests_and_may_have_left_a_service_waits_like_others
         let count = InFlightCount::Count(0, at(now));
         prepare(&pod, &all_written(), &count, &mut progress, &WAIT_TIMES, at(now))
     };
-    for now in [1000, 7999] {
+    for now in [1000, 32_999] {
         let (reason, until) = waits(look(now));
-        assert!(reason.contains("may have left a Service") && until == Some(at(8000)), "{reason}");
+        assert!(reason.contains("may have left a Service") && until == Some(at(33_000)), "{reason}");
     }
-    assert!(waits(look(8000)).0.contains("has reported once"));
-    let (level, words) = done(look(8300));
+    assert!(waits(look(33_000)).0.contains("has reported once"));
+    let (level, words) = done(look(33_300));
     assert!(level == Bounded && words.contains("no proxy was read"), "{words}");
 }
 

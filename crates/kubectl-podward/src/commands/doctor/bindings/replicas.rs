@@ -90,7 +90,7 @@ impl BridgeReplicas {
             findings.push(Finding::warning(
                 format!("{BRIDGE}: {available} of {wanted} replicas are available"),
                 format!(
-                    "wait if a rollout is in progress; otherwise kubectl -n {namespace} describe pods -l \
+                    "wait if a rollout is in progress; otherwise: kubectl -n {namespace} describe pods -l \
                      app.kubernetes.io/name={BRIDGE}"
                 ),
             ));

@@ -271,3 +271,35 @@ async fn a_removal_that_is_tried_again_counts_once() {
     fixture.rounds().await;
     assert_eq!(fixture.registry.shown("web").len(), 3);
 }
+
+/// The server stores it after the client has given up, when the pod is not tracked any more.
+#[tokio::test]
+async fn a_registration_whose_result_is_not_known_is_waited_for_after_its_pod_has_left() {
+    let selected = BoundPod { labels: [("track".to_owned(), "a".to_owned())].into(), ..pod(1) };
+    let spec = json!({
+        "selector": {"matchExpressions": [{"key": "track", "operator": "Exists"}]},
+        "service": {"name": "${pod.labels['track']}"},
+    });
+    for is_deleted in [false, true] {
+        let mut fixture = Fixture::new(Memory::default(), spec.clone());
+        fixture.registry.delay();
+        fixture.put(selected.clone());
+        fixture.round().await;
+        match is_deleted {
+            true => fixture.delete(),
+            false => fixture.put(unselected(1)),
+        }
+        let why = fixture.ask(Phase::Release, &unselected(1)).await.unwrap_err();
+        assert!(why.contains("may still take effect"), "{is_deleted}: {why}");
+        assert!(!fixture.task.is_finished(&fixture.binding));
+        let due = fixture.task.comparison_due.saturating_sub(fixture.task.shared.index.now());
+        assert!(due > Duration::from_secs(5) && due < Duration::from_secs(20), "{is_deleted}: {due:?}");
+        fixture.task.calls.clear();
+        fixture.registry.arrive();
+        assert_eq!(fixture.registry.shown("a"), ["10.0.0.1:8080"]);
+        fixture.task.in_doubt_until = Duration::ZERO;
+        assert_eq!(fixture.ask(Phase::Release, &unselected(1)).await, Ok(EvidenceLevel::Proven));
+        assert_eq!(fixture.registry.shown("a"), Vec::<String>::new());
+        assert!(!is_deleted || fixture.task.is_finished(&fixture.binding));
+    }
+}

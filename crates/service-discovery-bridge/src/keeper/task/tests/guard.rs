@@ -5,7 +5,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use podward_api::DiscoveryBinding;
 use podward_api::discovery_binding::{BINDING_FINALIZER, BINDING_HOOK_FINALIZER};
-use podward_registries::{Change, Registry};
+use podward_registries::{Change, Instance, Registry};
 
 use super::*;
 use crate::model::{Demand, Desired};
@@ -231,8 +231,18 @@ async fn a_deleted_binding_works_until_its_applications_are_put_back() {
     assert_eq!(fixture.registry.shown("web"), Vec::<String>::new(), "it is operated on");
     assert!(fixture.task.guard_due > Duration::ZERO, "its hook is not removed");
     fixture.task.unhooked = Some("u".to_owned());
+    let Desired { service, instance, .. } = fixture.binding.desired(&pod(1), "c").unwrap();
+    let ill = Instance { in_service: false, may_return: true, ..instance };
+    fixture.registry.write(&[Change::Register(service, ill)]).await.remove(0).unwrap();
+    (fixture.task.guard_due, fixture.task.status_due) = (Duration::ZERO, Duration::ZERO);
     fixture.put(pod(1));
     fixture.pass(object.clone()).await;
+    assert!(fixture.task.guard_due.is_zero(), "its finalizer stays");
+    let why = fixture.task.written.as_ref().and_then(|status| status.last_error.clone()).unwrap();
+    assert!(why.contains("its finalizer stays") && why.contains("not healthy"), "{why}");
+    fixture.registry.heal();
+    fixture.task.tracked.values_mut().for_each(TrackedPod::retry_now);
+    fixture.pass(object.clone()).await;
     assert_eq!(fixture.registry.shown("web"), ["10.0.0.1:8080"]);
-    assert!(fixture.task.tracked.is_empty());
+    assert!(fixture.task.tracked.is_empty() && fixture.task.guard_due > Duration::ZERO, "its finalizer goes");
 }

@@ -1,9 +1,10 @@
 //! Pods of OpenKruise's workloads.
 
 use podward_api::DiscoveryBinding;
+use podward_core::cloneset::State;
 
 use super::*;
-use crate::model::KruiseWorkload;
+use crate::model::{Demand, KruiseWorkload};
 
 /// Returns a pod in the state `Normal`, with the finalizer that the hook of its set names.
 fn kruise_pod(is_terminating: bool, ip: &str) -> BoundPod {
@@ -31,12 +32,17 @@ fn set() -> KruiseWorkload {
 
 /// Returns a fixture with a set that has a hook, and the pod of the set.
 async fn fixture(pod: BoundPod) -> Fixture {
-    let mut fixture = Fixture::new(Memory::default(), json!({}));
+    fixture_with(Memory::default(), json!({}), pod).await
+}
+
+async fn fixture_with(registry: Memory, spec: Value, pod: BoundPod) -> Fixture {
+    let mut fixture = Fixture::new(registry, spec);
     let mut object = DiscoveryBinding::new("web", fixture.binding.spec.clone());
     object.metadata.namespace = Some("shop".to_owned());
     let index = &fixture.task.shared.index;
     index.put_binding(fixture.binding.key.clone(), object);
-    let hooks = json!({"preDelete": {"finalizersHandler": ["example.com/registry"]}});
+    let markers = json!({"finalizersHandler": ["example.com/registry"]});
+    let hooks = json!({"preDelete": markers, "inPlaceUpdate": markers});
     index.put_lifecycle(set(), serde_json::from_value(hooks).unwrap());
     fixture.put(pod);
     fixture.rounds().await;
@@ -68,4 +74,17 @@ async fn a_pod_that_ends_with_its_set_loses_its_finalizers_when_the_registry_doe
 #[tokio::test]
 async fn a_pod_that_ends_before_it_had_an_address_loses_its_finalizers() {
     assert!(is_patched(&fixture(kruise_pod(true, "")).await));
+}
+
+/// A patch would fail again and again: its state is not that of the pod any more.
+#[tokio::test]
+async fn a_pod_that_is_only_put_back_into_service_is_not_patched() {
+    let mut updated = BoundPod { demand: Demand::OutForUpdate, ..kruise_pod(false, "10.0.0.1") };
+    updated.kruise.as_mut().unwrap().state = State::PreparingUpdate;
+    let registry = Memory { by_address: true, ..Memory::default() };
+    let mut fixture = fixture_with(registry, json!({"mode": "Steer"}), updated.clone()).await;
+    assert!(is_patched(&fixture));
+    fixture.put(BoundPod { labels: Default::default(), ..updated });
+    fixture.rounds().await;
+    assert!(fixture.task.tracked.len() == 1 && !is_patched(&fixture));
 }

@@ -52,7 +52,7 @@ pub(super) struct State {
     is_unlisted: bool,
     /// True if reads of instances never end.
     hangs: bool,
-    /// True if reads of instances end when an instance was renewed.
+    /// True if reads of instances, and changes, end when an instance was renewed.
     waits_for_renewal: bool,
     /// The number of reads at the silent address.
     silent_reads: usize,
@@ -111,7 +111,7 @@ impl Memory {
         self.state.lock().hangs = true;
     }
 
-    /// Has reads of instances last until an instance is renewed.
+    /// Has reads of instances, and changes, last until an instance is renewed.
     pub(super) fn wait_for_renewal(&self) {
         self.state.lock().waits_for_renewal = true;
     }
@@ -286,6 +286,10 @@ impl Registry for Memory {
         changes: &[Change],
         may_change: MayChange<'_>,
     ) -> Vec<Result<(), RegistryError>> {
+        let renewed = self.renewed.notified();
+        if self.state.lock().waits_for_renewal {
+            renewed.await;
+        }
         let mut state = self.state.lock();
         let write = |change: &Change| {
             if self.one_by_one {

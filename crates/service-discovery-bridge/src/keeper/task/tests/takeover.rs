@@ -278,11 +278,16 @@ async fn a_removal_waits_for_a_registration_whose_result_is_not_known() {
     }
 }
 
-/// The other replica has read none of its services.
+/// Another replica has read none of its services.
 #[tokio::test]
 async fn the_service_of_a_pod_that_is_not_selected_any_more_is_read_before_it_is_released() {
-    // It may have been registered where nobody looks, if it lacks the label that names its service.
-    for (track, level) in [(Some("a"), EvidenceLevel::Proven), (None, EvidenceLevel::Assumed)] {
+    // It may have been registered where nobody looks, if the label that names its service has changed.
+    for (track, is_other_replica, level, is_removed) in [
+        (Some("a"), true, EvidenceLevel::Assumed, true),
+        (Some("b"), true, EvidenceLevel::Assumed, false),
+        (None, true, EvidenceLevel::Assumed, false),
+        (Some("b"), false, EvidenceLevel::Proven, true),
+    ] {
         let spec = json!({"service": {"name": "${pod.labels['track']}"}});
         let mut fixture = Fixture::new(Memory::default(), spec);
         let mut selected = pod(1);
@@ -293,12 +298,14 @@ async fn the_service_of_a_pod_that_is_not_selected_any_more_is_read_before_it_is
         let labels = track.map(|track| ("track".to_owned(), track.to_owned())).into_iter().collect();
         let unselected = BoundPod { labels, ..pod(1) };
         fixture.put(unselected.clone());
-        let index = Arc::clone(&fixture.task.shared.index);
-        fixture.replace_task(Shared { index, ..shared() });
+        if is_other_replica {
+            let index = Arc::clone(&fixture.task.shared.index);
+            fixture.replace_task(Shared { index, ..shared() });
+        }
         // The question comes before the first comparison, and after it.
         for phase in [Phase::Prepare, Phase::Release] {
             assert_eq!(fixture.ask(phase, &unselected).await, Ok(level), "{track:?}");
-            assert_eq!(fixture.registry.shown("a").is_empty(), track.is_some());
+            assert_eq!(fixture.registry.shown("a").is_empty(), is_removed, "{track:?}");
         }
     }
 }
