@@ -43,7 +43,7 @@ impl GoneService {
         let PodKey { namespace, name } = pod;
         format!(
             "{consumer} does not exist: if its traffic controller does not remove the finalizer {finalizer}, and no load \
-             balancer sends requests to the pod, remove it with kubectl -n {namespace} edit pod {name}"
+             balancer sends requests to the pod, remove it: kubectl -n {namespace} edit pod {name}"
         )
     }
 

@@ -114,16 +114,15 @@ impl HookStore {
             )));
         }
         let created = create().await?;
-        let too_many = match self.count(namespace).await {
-            Ok(count) if count <= MAX_HOOKS_OF_NAMESPACE => return Ok(created),
-            Ok(_) => Status::resource_exhausted(format!(
-                "too many hooks of namespace {namespace} were registered at the same time; try again"
-            )),
-            Err(error) => error,
-        };
+        // If the count fails, the hook stays: another caller may have been told that it is stored.
+        if self.count(namespace).await? <= MAX_HOOKS_OF_NAMESPACE {
+            return Ok(created);
+        }
         let preconditions = Preconditions { uid: created.uid(), resource_version: None };
         self.delete(&name, &DeleteParams::default().preconditions(preconditions)).await?;
-        Err(too_many)
+        Err(Status::resource_exhausted(format!(
+            "too many hooks of namespace {namespace} were registered at the same time; try again"
+        )))
     }
 
     /// Returns the number of hooks that are limited to `namespace`.

@@ -119,8 +119,10 @@ impl PodConnections {
         let is_inbound = |socket: &&TcpSocket| {
             let (local, remote) = (canonical(socket.local), canonical(socket.remote));
             let port = local.port();
-            let may_have_listened =
-                ports.contains(&port) || served.contains(&port) || !sockets.outbound_ports.contains(&port);
+            let may_have_listened = ports.contains(&port)
+                || served.contains(&port)
+                || local.ip().is_loopback()
+                || !sockets.outbound_ports.contains(&port);
             // The kernel redirects outbound connections to the proxy of a sidecar at a loopback address. Their other half is
             // here, too. That of a connection which the kernel redirects from outside is not.
             let is_redirected_outbound = local.ip().is_loopback() && locals.contains(&remote);
@@ -224,6 +226,8 @@ mod tests {
             ("127.0.0.1:15001", "10.244.0.7:41000", "10.244.0.7:41000"),
             ("[::ffff:127.0.0.1]:15001", "[::ffff:10.244.0.7]:41000", "10.244.0.7:41000"),
             ("[::1]:15001", "[fd00::7]:41000", "[fd00::7]:41000"),
+            // The kernel may choose this port for an outbound connection, but not with this address.
+            ("127.0.0.1:50051", "10.244.0.7:41000", "10.244.0.7:41000"),
         ] {
             let proxied = socket(proxy, client, Open, Some(1));
             let outbound = socket(client_in_socket, "10.96.0.9:80", Open, Some(1));

@@ -57,7 +57,9 @@ fn hook(hook: &CloneSetHook, option: HookOption) -> Hook {
     Hook {
         labels: hook.labels_handler.clone(),
         finalizers: hook.finalizers_handler.iter().cloned().collect(),
-        mark_not_ready: hook.mark_pod_not_ready,
+        // Without a marker, nothing is waited for.
+        mark_not_ready: hook.mark_pod_not_ready
+            && !(hook.labels_handler.is_empty() && hook.finalizers_handler.is_empty()),
         hold_traffic: option.hold_traffic,
         proceeds: option.deadline_policy == HookDeadlinePolicy::Proceed,
     }

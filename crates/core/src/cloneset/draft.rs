@@ -42,7 +42,8 @@ pub(super) struct Draft<'a> {
 
 impl<'a> Draft<'a> {
     pub(super) fn new(set: &'a SetSpec, pods: &'a [SetPod]) -> Self {
-        let available = pods.iter().filter(|pod| pod.is_available()).count();
+        // Those that were just deleted may be on their way out.
+        let available = pods.iter().filter(|pod| pod.is_available() && !pod.deletion_sent).count();
         let least = i64::from(set.replicas) - i64::from(set.max_unavailable());
         Self {
             set,
@@ -61,7 +62,7 @@ impl<'a> Draft<'a> {
 
     /// Returns whether a pod may become unavailable, and counts it.
     pub(super) fn take(&mut self, pod: &SetPod) -> bool {
-        if !pod.is_available() {
+        if !pod.is_available() || pod.deletion_sent {
             return true;
         }
         let may = self.budget > 0;

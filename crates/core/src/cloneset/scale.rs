@@ -100,8 +100,7 @@ fn choose(draft: &Draft<'_>, mut from: Vec<usize>, count: i64, is_scale_in: bool
         from.into_iter().partition(|index| is_one(index, counts_as_updated));
     let partition = usize::try_from(set.partition()).unwrap_or(usize::MAX);
     let kept = old.split_off(old.len().saturating_sub(partition));
-    let available = sent.iter().filter(|index| is_one(index, SetPod::is_available)).count();
-    let mut budget = draft.budget() - length(available);
+    let mut budget = draft.budget();
     let (now, later): (Vec<_>, Vec<_>) = old.into_iter().chain(updated).partition(|index| {
         let is_available = is_one(index, SetPod::is_available);
         budget -= i64::from(is_available);

@@ -17,9 +17,11 @@ use std::time::Duration;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use kube::Client;
+use podward_core::keys::TO_DELETE;
 use podward_core::release::OtherFinalizers;
 use tokio::time::{Instant, timeout_at};
 
+use super::doctor::POLICY_BINDING;
 use crate::duration::duration;
 use crate::object_target::{one_namespace_or_all, pod_name, usage};
 use confirm::Confirm;
@@ -156,6 +158,12 @@ impl Release {
         print!("{}", tally.summary(self.dry_run));
         ended?;
         if tally.has_failed() || !bindings_are_free {
+            if self.stop_services && !self.dry_run {
+                eprintln!(
+                    "ValidatingAdmissionPolicyBinding {POLICY_BINDING} stays until the command succeeds, and denies the \
+                     label {TO_DELETE}"
+                );
+            }
             return Ok(ExitCode::FAILURE);
         }
         if self.stop_services && !self.dry_run {

@@ -5,9 +5,9 @@
 //! use at most half of the time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, MutexGuard, OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 
@@ -20,15 +20,20 @@ pub(crate) const LARGE_TIME: Duration = Duration::from_secs(10);
 /// The longest wait for other large answers. It is no part of the timeout of a call, which the server has for its answer. A
 /// waiting read counts as a call of its connection, so changes and heartbeats may wait for it.
 const LARGE_WAIT: Duration = Duration::from_secs(30);
-/// A registry whose last large answer took longer is a slow one.
+/// A registry is slow from a large answer that took longer,
 const SLOW_FROM: Duration = Duration::from_secs(2);
+/// until one does not that it gives so long after the last of these. Some of its addresses may be fast.
+const SLOW_FOR: Duration = Duration::from_secs(600);
 
 /// The large answers of one client. It reads one at a time, so that it does not stand in the queue of the process many times.
 #[derive(Clone, Debug)]
 pub(crate) struct LargeReads {
     turn: Arc<Semaphore>,
-    is_slow: Arc<AtomicBool>,
+    slow_at: SlowAt,
 }
+
+/// When a registry was slow last, if it is slow.
+type SlowAt = Arc<Mutex<Option<Instant>>>;
 
 /// The right to read a large answer, until it is dropped.
 #[derive(Debug)]
@@ -36,7 +41,7 @@ pub(crate) struct LargeRead {
     /// When it has to be dropped.
     pub(crate) until: Instant,
     begin: Instant,
-    is_slow: Arc<AtomicBool>,
+    slow_at: SlowAt,
     of_slow: Option<MutexGuard<'static, Option<Instant>>>,
     _of_client: Option<OwnedSemaphorePermit>,
     _of_process: Option<SemaphorePermit<'static>>,
@@ -44,7 +49,7 @@ pub(crate) struct LargeRead {
 
 impl Default for LargeReads {
     fn default() -> Self {
-        Self { turn: Arc::new(Semaphore::new(1)), is_slow: Arc::default() }
+        Self { turn: Arc::new(Semaphore::new(1)), slow_at: Arc::default() }
     }
 }
 
@@ -62,7 +67,7 @@ impl LargeReads {
         let turn = async {
             // Semaphores are never closed.
             let of_client = Arc::clone(&self.turn).acquire_owned().await.ok();
-            let is_slow = self.is_slow.load(Ordering::Relaxed);
+            let is_slow = self.slow_at.lock().is_some();
             let of_slow = if is_slow { Some(SLOW.lock().await) } else { None };
             if let Some(next) = of_slow.as_ref().and_then(|next| **next) {
                 tokio::time::sleep_until(next).await;
@@ -77,7 +82,7 @@ impl LargeReads {
         Ok(LargeRead {
             until: begin + LARGE_TIME,
             begin,
-            is_slow: Arc::clone(&self.is_slow),
+            slow_at: Arc::clone(&self.slow_at),
             of_slow,
             _of_client: of_client,
             _of_process: of_process,
@@ -100,7 +105,12 @@ impl LargeRead {
 impl Drop for LargeRead {
     fn drop(&mut self) {
         let took = self.begin.elapsed();
-        self.is_slow.store(took > SLOW_FROM, Ordering::Relaxed);
+        let mut slow_at = self.slow_at.lock();
+        if took > SLOW_FROM {
+            *slow_at = Some(self.begin);
+        } else if slow_at.is_some_and(|at| at.elapsed() > SLOW_FOR) {
+            *slow_at = None;
+        }
         if let Some(next) = &mut self.of_slow {
             **next = Some(Instant::now() + took);
         }
@@ -127,8 +137,8 @@ mod tests {
         /// Returns a right that has to be dropped now. Nobody waits for it.
         pub(crate) fn ended() -> Self {
             let now = Instant::now();
-            let is_slow = Arc::default();
-            Self { until: now, begin: now, is_slow, of_slow: None, _of_client: None, _of_process: None }
+            let slow_at = Arc::default();
+            Self { until: now, begin: now, slow_at, of_slow: None, _of_client: None, _of_process: None }
         }
     }
 
@@ -154,7 +164,12 @@ mod tests {
         read.end_after(LARGE_TIME);
         assert!(poll!(&mut slow).is_pending());
         other.await.unwrap().end_after(Duration::ZERO);
-        // The last read of `one` was fast.
+        // `one` was fast, and slow just before that. Later it is fast again.
+        assert!(one.slow_at.lock().is_some());
+        *one.slow_at.lock() = Instant::now().checked_sub(SLOW_FOR);
+        let mut fast = LargeRead::ended();
+        fast.slow_at = Arc::clone(&one.slow_at);
+        drop(fast);
         for other in [&others, &one, &others] {
             assert!(poll!(&mut slow).is_pending());
             let mut other = pin!(other.begin());

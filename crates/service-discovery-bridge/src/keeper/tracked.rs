@@ -13,10 +13,6 @@ use crate::sync::{Outcome, RegistryAccess, Task};
 /// finds that every address answers again.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 
-/// An application whose instance is missing for longer registers itself anew: registries such as Nacos keep what they knew of
-/// the former instance for this time.
-const MISSING: Duration = Duration::from_secs(60);
-
 /// Why questions wait for a registration that is in doubt.
 pub(crate) const IN_DOUBT: &str = "the result of an earlier registration is not known, and it may still take effect; the registry \
      is looked at again when that time has passed";
@@ -47,8 +43,6 @@ pub(crate) struct TrackedPod {
     pub(crate) is_in_service: bool,
     /// Until when a registration whose result is not known may still take effect. Zero if there is none.
     pub(crate) in_doubt_until: Duration,
-    /// Set while every address shows no instance of the application, which is to be in service: from when it is missing.
-    pub(crate) missing_from: Option<Duration>,
     /// When the registration was renewed last.
     pub(crate) renewed: Option<Duration>,
     /// The number of the last call to the registry that was reported in a trace.
@@ -93,7 +87,6 @@ impl TrackedPod {
             unreadable: None,
             is_in_service: false,
             in_doubt_until: Duration::ZERO,
-            missing_from: None,
             renewed: None,
             reported_calls: 0,
         };
@@ -138,7 +131,6 @@ impl TrackedPod {
         if (wanted, fingerprint, &service) != (self.presence, self.fingerprint, &self.service) {
             (self.presence, self.fingerprint, self.service) = (wanted, fingerprint, service);
             self.state = SyncState::NEW;
-            self.missing_from = None;
         }
         self.is_in_service &= left.is_none();
         left
@@ -173,11 +165,6 @@ impl TrackedPod {
         due && self.presence != Presence::Unchanged && self.service.is_ok()
     }
 
-    /// Returns whether the registry has had no instance of the application for so long that none is to be put back.
-    pub(crate) fn is_missing(&self, now: Duration) -> bool {
-        self.missing_from.is_some_and(|from| from <= now)
-    }
-
     /// Returns whether the wanted state was tried before, and is not shown yet.
     pub(crate) fn was_tried(&self) -> bool {
         matches!(self.state, SyncState::Open { failures: 1.., .. })
@@ -205,10 +192,6 @@ impl TrackedPod {
         if is_shown && self.presence != Presence::Unchanged {
             self.is_in_service = self.presence == Presence::InService;
         }
-        self.missing_from = match &outcome {
-            Outcome::Missing(lag, _) => self.missing_from.or(Some(now + MISSING + *lag)),
-            _ => None,
-        };
         self.state = match outcome {
             Outcome::Shown { unreachable, drifted, written } => {
                 let (since, stale_list) = match &self.state {
@@ -232,7 +215,7 @@ impl TrackedPod {
                 failures: failures + 1,
                 problem: (failures >= LATE).then_some(problem),
             },
-            Outcome::Waits(problem) | Outcome::Missing(_, problem) | Outcome::Failed(problem) => {
+            Outcome::Waits(problem) | Outcome::Failed(problem) => {
                 let pause = RETRY.0.saturating_mul(1 << failures.min(10)).min(RETRY.1);
                 SyncState::Open { due: now + pause, failures: failures + 1, problem: Some(problem) }
             }

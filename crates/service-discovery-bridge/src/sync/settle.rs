@@ -144,13 +144,7 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
                 // Another address shows the same instance.
                 Decision::Write(next) if changes.iter().any(|change| is_about_same(change, &next)) => {}
                 Decision::Write(next) => changes.push(next),
-                Decision::Wait(why) => {
-                    let is_missing = views.iter().all(|view| view.as_ref().is_ok_and(Vec::is_empty));
-                    return Judged::Outcome(match is_missing {
-                        true => Outcome::Missing(access.capabilities.list_lag, why),
-                        false => Outcome::Waits(why),
-                    });
-                }
+                Decision::Wait(why) => return Judged::Outcome(Outcome::Waits(why)),
             }
         }
     }

@@ -37,8 +37,6 @@ pub(crate) enum Outcome {
     InStaleList(String),
     /// Somebody else has to act. The text says who and what.
     Waits(String),
-    /// As `Waits`, and every address shows no instance of the pod. Lists may lack one that was registered less than this time ago.
-    Missing(Duration, String),
     /// It is to be tried again. The text says what failed.
     Failed(String),
 }

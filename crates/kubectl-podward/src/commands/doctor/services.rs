@@ -100,7 +100,7 @@ fn workloads(expected: &BTreeSet<String>, found: &[ServiceDeployment], namespace
             }
             (wanted, available) if available < wanted => Finding::warning(
                 format!("{name}: {available} of {wanted} replicas are available"),
-                format!("wait if a rollout is in progress; otherwise {look}"),
+                format!("wait if a rollout is in progress; otherwise: {look}"),
             ),
             (wanted, _) => Finding::ok(format!("{name}: all of {wanted} replicas are available")),
         }

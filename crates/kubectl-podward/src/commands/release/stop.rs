@@ -139,7 +139,7 @@ impl PodwardInstallation {
     }
 
     /// Checks that Podward is installed in the namespace: its webhooks call Services there, or, if there are no webhooks any
-    /// more, its controllers are there.
+    /// more, its controllers are there, or nothing is left but the binding of its policy.
     ///
     /// # Errors
     /// When it is not, or the API server does not answer.
@@ -151,6 +151,11 @@ impl PodwardInstallation {
             if self.deployment(name).await?.is_some() {
                 return Ok(());
             }
+        }
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(self.client.clone());
+        let what = format!("look for ValidatingAdmissionPolicyBinding {POLICY_BINDING}");
+        if with_timeout(bindings.get_metadata_opt(POLICY_BINDING)).await.context(what)?.is_some() {
+            return self.runs_nowhere(&CONTROLLERS).await;
         }
         bail!(
             "Podward is not installed in namespace {}; nothing was changed: name its namespace with --podward-namespace, or \
@@ -313,9 +318,9 @@ mod tests {
         release: Release,
     }
 
-    /// Runs `release --all --stop-services` with a pod to release. The writes with these words in the path are refused.
-    /// Returns whether it succeeded, and the writes.
-    async fn written(refused: &'static str) -> (bool, Vec<String>) {
+    /// Runs `release --all --stop-services` with a pod to release. The writes with these words in the path are refused. If
+    /// Podward is gone, only the binding of its policy is there. Returns whether it succeeded, and the writes.
+    async fn written(refused: &'static str, is_gone: bool) -> (bool, Vec<String>) {
         let requests = Arc::<Mutex<Vec<String>>>::default();
         let seen = Arc::clone(&requests);
         let client = api_server::client(move |request| {
@@ -349,6 +354,11 @@ mod tests {
                 }
                 (_, "/api/v1/namespaces/shop/pods/web/status") => json_answer(&pod(&[])),
                 _ => match last {
+                    "lifecycle-controller" | "deployments" if is_gone && path.contains("namespaces") => {
+                        failure(StatusCode::NOT_FOUND, "NotFound")
+                    }
+                    "deployments" if is_gone => list(&[]),
+                    POLICY_BINDING => json_answer(&json!({"metadata": {"name": POLICY_BINDING}})),
                     "lifecycle-controller" => json_answer(&deployment),
                     "scale" => json_answer(&json!({"metadata": {}, "spec": {}, "status": {"replicas": 0}})),
                     "deployments" => list(&[deployment]),
@@ -370,7 +380,7 @@ mod tests {
     #[tokio::test]
     async fn what_protects_pods_from_forged_requests_is_deleted_after_they_are_released() {
         let binding = format!("DELETE {POLICY_BINDING}");
-        let (is_success, writes) = written("nothing").await;
+        let (is_success, writes) = written("nothing", false).await;
         let stop = [
             "DELETE podward-mutating",
             "DELETE podward-validating",
@@ -381,10 +391,17 @@ mod tests {
         assert!(is_success && writes.starts_with(&stop.map(str::to_owned)), "{writes:?}");
         assert_eq!(writes.last(), Some(&binding), "{writes:?}");
 
-        let (is_success, writes) = written("discoverybindings").await;
+        let (is_success, writes) = written("discoverybindings", false).await;
         assert!(!is_success && !writes.contains(&binding), "something is not released: {writes:?}");
 
-        let (is_success, writes) = written("validatingadmissionpolicybindings").await;
+        let (is_success, writes) = written("validatingadmissionpolicybindings", false).await;
         assert!(!is_success && writes.contains(&"PATCH status".to_owned()), "{writes:?}");
+    }
+
+    /// The first attempt has deleted the webhook configurations, and has failed.
+    #[tokio::test]
+    async fn a_command_that_failed_can_be_repeated_after_podward_is_gone() {
+        let (is_success, writes) = written("nothing", true).await;
+        assert!(is_success && writes.contains(&format!("DELETE {POLICY_BINDING}")), "{writes:?}");
     }
 }

@@ -73,9 +73,18 @@ impl BindingTask {
                     // It is not selected any more. Its instance is an orphan now, and found in its service.
                     self.services
                         .extend(tracked.service.clone().ok().map(|it| access.registry.canonical(it)));
-                    self.in_doubt_until = self.in_doubt_until.max(tracked.in_doubt_until);
+                    // A list may be older than its last registration. Then the service is read again.
+                    let lag = if access.registry.can_list() {
+                        Duration::ZERO
+                    } else {
+                        access.capabilities.list_lag
+                    };
+                    let until = tracked.in_doubt_until.max(self.shared.index.now() + lag);
+                    self.in_doubt_until = self.in_doubt_until.max(until);
+                    if tracked.service.is_ok() {
+                        self.left.insert(uid.clone());
+                    }
                     self.tracked.remove(&uid);
-                    self.left.insert(uid);
                     self.search();
                     continue;
                 }
@@ -213,7 +222,6 @@ impl BindingTask {
     /// Forgets the pods that were deleted, or that the binding does not select, and that the registry does not have any more.
     pub(super) fn forget_the_gone(&mut self, access: &RegistryAccess) {
         self.note_put_back();
-        let now = self.shared.index.now();
         let mut is_unknown = false;
         self.gone.retain(|uid| {
             let Some(tracked) = self.tracked.get(uid) else { return false };
@@ -222,7 +230,6 @@ impl BindingTask {
                 && tracked.moved.is_none()
                 && (tracked.presence == Presence::Unchanged
                     || tracked.service.is_err()
-                    || tracked.is_missing(now)
                     || matches!(tracked.state, SyncState::Shown { .. }));
             if is_clean {
                 // It may have one nevertheless, which its mark shows.

@@ -18,13 +18,11 @@ impl BindingTask {
         self.taken_out.extend(out.map(|(uid, _)| uid.clone()));
     }
 
-    /// Forgets those that the registry shows in service again, and those that it does not have: nothing can be put back.
+    /// Forgets those that the registry shows in service again.
     pub(super) fn note_put_back(&mut self) {
-        let now = self.shared.index.now();
         let is_back = |uid: &str| {
             self.tracked.get(uid).is_none_or(|tracked| {
-                tracked.presence == Presence::InService
-                    && (matches!(tracked.state, SyncState::Shown { .. }) || tracked.is_missing(now))
+                tracked.presence == Presence::InService && matches!(tracked.state, SyncState::Shown { .. })
             })
         };
         self.taken_out.retain(|uid| !is_back(uid));

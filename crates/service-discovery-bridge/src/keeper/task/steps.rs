@@ -59,7 +59,7 @@ impl BindingTask {
             let result = match &outcome {
                 Outcome::Shown { .. } => Some("shown"),
                 Outcome::Written(..) => None,
-                Outcome::Waits(_) | Outcome::Missing(..) | Outcome::InStaleList(_) => Some("waits"),
+                Outcome::Waits(_) | Outcome::InStaleList(_) => Some("waits"),
                 Outcome::Failed(problem) => {
                     first.get_or_insert_with(|| problem.clone());
                     Some("failed")

@@ -49,3 +49,12 @@ fn a_pod_that_was_just_deleted_uses_the_budget_first() {
     let found = only(plan(&limits(set(2)), &[old("a"), sent(pod("b")), pod("c"), broken]));
     assert_eq!(found, PodStep { delete: true, ..PodStep::of(3) });
 }
+
+/// A pod that somebody chose would leave service beside it.
+#[test]
+fn a_pod_that_was_just_deleted_uses_the_budget_of_all() {
+    let chosen = SetPod { specified_delete: true, ..pod("c") };
+    let set = SetSpec { max_unavailable: Amount::Count(1), ..set(3) };
+    assert_eq!(only(plan(&set, &[pod("a"), pod("b"), chosen.clone()])).pod, 2);
+    assert_eq!(plan(&set, &[pod("a"), sent(pod("b")), chosen]).steps, []);
+}

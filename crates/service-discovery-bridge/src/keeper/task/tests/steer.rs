@@ -212,7 +212,7 @@ async fn an_application_that_is_out_of_service_is_put_back_although_its_pod_leav
 
 /// It may register itself by another port or service, or not at all.
 #[tokio::test]
-async fn a_deleted_binding_does_not_wait_for_ever_for_an_application_that_does_not_register_itself() {
+async fn a_deleted_binding_says_which_application_it_waits_for() {
     let mut fixture = fixture(Memory::default()).await;
     let drained = BoundPod { demand: Demand::OutForUpdate, ..pod(1) };
     fixture.put(drained.clone());
@@ -220,20 +220,18 @@ async fn a_deleted_binding_does_not_wait_for_ever_for_an_application_that_does_n
     fixture.task.calls.clear();
     Arc::make_mut(&mut fixture.binding).deleting = true;
     fixture.put(pod(1));
-    let is_missing = |fixture: &Fixture| fixture.task.tracked[&pod(1).uid].missing_from.is_some();
     for is_registered in [true, false] {
         match is_registered {
             true => register_as(&fixture, "of the application", false).await,
             false => fixture.registry.lose("10.0.0.1"),
         }
         fixture.rounds().await;
-        assert_eq!(is_missing(&fixture), !is_registered);
         assert!(!fixture.task.is_finished(&fixture.binding));
         let why = fixture.task.remainder(&fixture.binding).unwrap();
         let reason = if is_registered { "registered, but not healthy" } else { "has not registered" };
         assert!(why.contains("web-1: ") && why.contains(reason), "{why}");
     }
-    fixture.task.tracked.values_mut().for_each(|tracked| tracked.missing_from = Some(Duration::ZERO));
+    register_as(&fixture, "of the application", true).await;
     fixture.rounds().await;
     assert!(fixture.task.is_finished(&fixture.binding) && !fixture.task.has_taken_out(&fixture.binding));
 }
