@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::schema::known_format;
 
 pub use invalid::InvalidHook;
+pub(crate) use name::is_part_of_domain;
 pub use name::{HookName, check_hook_name};
 pub use validate::is_label_value;
 

@@ -8,6 +8,7 @@ mod label_author;
 pub mod request;
 mod rollout;
 mod rulings;
+mod withdrawal;
 mod workload;
 pub mod writes;
 
@@ -19,4 +20,5 @@ pub use joint::JointDeletion;
 pub use label_author::{LabelAuthor, names_requester, with_label_author};
 pub use rollout::{Rollout, RolloutPod};
 pub use rulings::WorkloadRulings;
+pub use withdrawal::Withdrawal;
 pub use workload::{DeletionProgress, Ruling, Workload, WorkloadPod, WorkloadPodRequest, is_by_workload};

@@ -1,5 +1,6 @@
 //! What a pod and its containers report.
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodCondition};
 
 /// Returns the phase in `status`.
@@ -49,6 +50,11 @@ impl<'p> ContainerView<'p> {
 
     pub(crate) fn state(&self) -> Option<&'p ContainerState> {
         self.status.state.as_ref()
+    }
+
+    /// The time since which the container runs.
+    pub(crate) fn running_since(&self) -> Option<Timestamp> {
+        self.state()?.running.as_ref()?.started_at.as_ref().map(|time| time.0)
     }
 
     /// The reason and the message of a container that does not run.

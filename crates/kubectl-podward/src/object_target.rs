@@ -40,7 +40,7 @@ pub(crate) fn object_target(object: &str, name: Option<&str>) -> Result<ObjectTa
 ///
 /// # Errors
 /// When there are two names. It is an error of the command line.
-pub(crate) fn with_kind(object: &str, name: Option<&str>) -> Result<String, clap::Error> {
+fn with_kind(object: &str, name: Option<&str>) -> Result<String, clap::Error> {
     match name {
         None => Ok(object.to_owned()),
         Some(name) if object.contains('/') || name.contains('/') => {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use podward_api::is_label_value;
+use podward_core::deletion::Withdrawal;
 use podward_core::keys::{CONTROL_LABEL, CONTROL_VALUE, DELETE_OPERATION, Stage, TO_DELETE};
 use podward_core::{
     LabelChanges, Operation, OperationPhase, Operations, PodView, UNKNOWN_TYPE, UnixNanos, with_next_steps,
@@ -126,23 +127,22 @@ pub(super) fn finish(pod: &CachedPod, id: &str, now: UnixNanos) -> Result<PodCha
 pub(super) fn cancel(pod: &CachedPod, id: &str, now: UnixNanos) -> Result<PodChange, Status> {
     let view = pod.view();
     let operations = Operations::parse(view.labels);
-    let operation = operations.get(id);
-    if id == DELETE_OPERATION {
-        let granted = operation.is_some_and(|operation| operation.has(Stage::Operate));
-        if view.terminating || granted {
+    match Withdrawal::of(&view, &operations) {
+        _ if id != DELETE_OPERATION => {}
+        Withdrawal::TooLate => {
             return Err(Status::failed_precondition(format!(
                 "could not cancel the deletion of pod {}: it has already been granted",
                 pod.key()
             )));
         }
-        if view.labels.contains_key(TO_DELETE) {
-            // The leader does the rest: it also gives back the disruption that it has taken from a budget.
+        Withdrawal::RemoveLabel => {
             return Ok(changed(&view, now, |labels| {
                 labels.remove(TO_DELETE);
             }));
         }
+        Withdrawal::NoRequest => {}
     }
-    let Some(operation) = operation else { return Ok(PodChange::None) };
+    let Some(operation) = operations.get(id) else { return Ok(PodChange::None) };
     let known = type_of(&operations, id, operation);
     Ok(changed(&view, now, |labels| {
         labels.insert(Stage::UndoOperationType.key(id), known);

@@ -1,7 +1,11 @@
 //! Writes that are made again when a webhook was late.
 
-/// How often a write is made.
-const ATTEMPTS: usize = 4;
+use std::time::Duration;
+
+use backon::{ConstantBuilder, Retryable};
+
+/// How often a write is made again.
+const RETRIES: usize = 3;
 
 /// Makes a write to the API server, and makes it again if a webhook did not answer in time, as a controller of
 /// Kubernetes does. The API server has stored nothing then. A busy machine can delay any answer for some seconds.
@@ -12,13 +16,9 @@ pub async fn despite_late_webhook<T, W>(write: impl Fn() -> W) -> kube::Result<T
 where
     W: Future<Output = kube::Result<T>>,
 {
-    for _ in 1..ATTEMPTS {
-        match write().await {
-            Err(error) if is_late(&error) => tracing::warn!(%error, "a webhook was late, trying again"),
-            result => return result,
-        }
-    }
-    write().await
+    let at_once = ConstantBuilder::default().with_delay(Duration::ZERO).with_max_times(RETRIES);
+    let tell = |error: &kube::Error, _| tracing::warn!(%error, "a webhook was late, trying again");
+    write.retry(at_once).when(is_late).notify(tell).await
 }
 
 fn is_late(error: &kube::Error) -> bool {
@@ -55,7 +55,7 @@ mod tests {
         let late = r#"Internal error occurred: failed calling webhook "create.mutating.podward.io": failed to call webhook: Post "https://10.0.0.1:443/mutate?timeout=2s": context deadline exceeded"#;
         let gone = r#"Internal error occurred: failed calling webhook "create.mutating.podward.io": failed to call webhook: Post "https://10.0.0.1:443/mutate?timeout=2s": dial tcp 10.0.0.1:443: connect: connection refused"#;
         assert_eq!(attempts_of(late, 2).await, (3, true));
-        assert_eq!(attempts_of(late, usize::MAX).await, (ATTEMPTS, false));
+        assert_eq!(attempts_of(late, usize::MAX).await, (RETRIES + 1, false));
         assert_eq!(attempts_of(gone, 1).await, (1, false));
         assert_eq!(
             attempts_of("admission webhook denied the request: context deadline exceeded", 1).await,

@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::{CloneSet, CloneSetHook, NO_PROGRESS_DEADLINE, UpdateType};
 use crate::invalid_field::{InvalidField, invalid};
-use crate::lifecycle_hook::is_label_value;
+use crate::lifecycle_hook::{is_label_value, is_part_of_domain};
 use crate::text::excerpt;
 
 const MAX_DOMAIN: usize = 253;
@@ -160,12 +160,5 @@ fn check_hook((name, hook): (&str, &CloneSetHook)) -> Result<(), InvalidField> {
 /// Returns true if `text` is the key of a label, or the name of a finalizer, which needs a domain.
 fn is_key(text: &str, needs_domain: bool) -> bool {
     let Some((domain, name)) = text.split_once('/') else { return !needs_domain && is_label_value(text) };
-    let is_edge = |byte: Option<&u8>| byte.is_some_and(|it| it.is_ascii_lowercase() || it.is_ascii_digit());
-    let is_part = |part: &str| {
-        let bytes = part.as_bytes();
-        is_edge(bytes.first())
-            && is_edge(bytes.last())
-            && bytes.iter().all(|byte| is_edge(Some(byte)) || *byte == b'-')
-    };
-    domain.len() <= MAX_DOMAIN && domain.split('.').all(is_part) && is_label_value(name)
+    domain.len() <= MAX_DOMAIN && domain.split('.').all(is_part_of_domain) && is_label_value(name)
 }

@@ -81,14 +81,17 @@ pub fn check_hook_name(name: &str) -> Result<(), InvalidHook> {
 }
 
 fn is_dns_label(name: &str) -> bool {
+    name.len() <= 63 && is_part_of_domain(name)
+}
+
+/// Returns true if `text` has the format of a DNS label, of any length: lower case letters, digits and '-', with a letter or
+/// digit at both ends.
+pub(crate) fn is_part_of_domain(text: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     let is_edge =
         |byte: Option<&u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
-    let bytes = name.as_bytes();
-    bytes.len() <= 63
-        && is_edge(bytes.first())
-        && is_edge(bytes.last())
-        && bytes.iter().copied().all(is_inner)
+    let bytes = text.as_bytes();
+    is_edge(bytes.first()) && is_edge(bytes.last()) && bytes.iter().copied().all(is_inner)
 }
 
 #[cfg(test)]

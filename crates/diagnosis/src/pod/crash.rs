@@ -17,10 +17,8 @@ const BACK_OFF_RESET: i64 = 600;
 /// is not Ready for another reason, such as its probe, which comes first.
 pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot, runs_on: bool) {
     for container in containers(&snapshot.pod) {
-        let started = container.state().and_then(|state| state.running.as_ref()?.started_at.as_ref());
-        if started.is_some_and(|time| snapshot.now.duration_since(time.0).as_secs() > BACK_OFF_RESET)
-            != runs_on
-        {
+        let runs_for = container.running_since().map(|start| snapshot.now.duration_since(start).as_secs());
+        if runs_for.is_some_and(|seconds| seconds > BACK_OFF_RESET) != runs_on {
             continue;
         }
         let backs_off = container.waiting().is_some_and(|(reason, _)| reason == "CrashLoopBackOff");

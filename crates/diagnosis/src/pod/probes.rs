@@ -44,9 +44,9 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
             if event.is_none() && name == "liveness" {
                 continue;
             }
-            let running = container.state().and_then(|state| state.running.as_ref()?.started_at.as_ref());
+            let running_since = container.running_since();
             // The container ended before, and that cause does not explain what its probe has said since the start.
-            let seen = event.and_then(last_seen).zip(running).is_some_and(|(seen, start)| seen > start.0);
+            let seen = event.and_then(last_seen).zip(running_since).is_some_and(|(seen, start)| seen > start);
             if !named.is_empty() && (!seen || named.contains(&case)) {
                 continue;
             }
@@ -55,7 +55,7 @@ pub(super) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
                 let text = message(event).strip_prefix(prefix).unwrap_or(message(event));
                 shortened(text.strip_prefix("failed: ").unwrap_or(text), 200)
             });
-            let since = event.and_then(first_seen).or(running.map(|time| time.0));
+            let since = event.and_then(first_seen).or(running_since);
             let what = match &error {
                 Some(error) => format!("the {name} probe of {} fails: {error}", container.words()),
                 None => format!("the {name} probe of {} has not succeeded yet", container.words()),

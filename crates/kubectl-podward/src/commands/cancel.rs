@@ -3,9 +3,10 @@
 use std::cell::OnceCell;
 use std::process::ExitCode;
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use clap::Args;
 use kube::Client;
+use podward_core::deletion::Withdrawal;
 use podward_core::keys::{DELETE_OPERATION, Stage, TO_DELETE};
 use podward_core::{Operations, Pod};
 use serde_json::{Value, json};
@@ -79,21 +80,21 @@ async fn cancel_deletion(pod: &PodClient) -> Result<()> {
 fn withdrawal(pod: &Pod, unsure: bool, name: &str) -> Result<Option<Value>> {
     let view = pod.view();
     let operations = Operations::parse(view.labels);
-    let operation = operations.get(DELETE_OPERATION);
-    ensure!(
-        !view.terminating && !operation.is_some_and(|operation| operation.has(Stage::Operate)),
-        "the deletion of pod {name} cannot be cancelled any more: it has its permission, or has begun"
-    );
-    if view.labels.contains_key(TO_DELETE) {
-        // Podward does the rest: it also gives back the disruption that it has taken from a budget.
-        return Ok(Some(json!({"labels": {TO_DELETE: null}})));
+    match Withdrawal::of(&view, &operations) {
+        Withdrawal::TooLate => {
+            bail!(
+                "the deletion of pod {name} cannot be cancelled any more: it has its permission, or has begun"
+            )
+        }
+        Withdrawal::RemoveLabel => Ok(Some(json!({"labels": {TO_DELETE: null}}))),
+        Withdrawal::NoRequest if unsure => Ok(None),
+        Withdrawal::NoRequest => {
+            let has_operation = operations.get(DELETE_OPERATION).is_some();
+            ensure!(has_operation, "pod {name} has no deletion request, and no operation {DELETE_OPERATION}");
+            let of = operations.type_name(DELETE_OPERATION);
+            Ok(Some(json!({"labels": {Stage::UndoOperationType.key(DELETE_OPERATION): of}})))
+        }
     }
-    if unsure {
-        return Ok(None);
-    }
-    ensure!(operation.is_some(), "pod {name} has no deletion request, and no operation {DELETE_OPERATION}");
-    let of = operations.type_name(DELETE_OPERATION);
-    Ok(Some(json!({"labels": {Stage::UndoOperationType.key(DELETE_OPERATION): of}})))
 }
 
 fn say_cancelled(pod: &PodClient, id: &str) {

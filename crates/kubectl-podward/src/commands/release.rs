@@ -157,8 +157,9 @@ impl Release {
         let ended = self.in_time(deadline, "pods", passes).await;
         print!("{}", tally.summary(self.dry_run));
         ended?;
+        let has_stopped = self.stop_services && !self.dry_run;
         if tally.has_failed() || !bindings_are_free {
-            if self.stop_services && !self.dry_run {
+            if has_stopped {
                 eprintln!(
                     "ValidatingAdmissionPolicyBinding {POLICY_BINDING} stays until the command succeeds, and denies the \
                      label {TO_DELETE}"
@@ -166,7 +167,7 @@ impl Release {
             }
             return Ok(ExitCode::FAILURE);
         }
-        if self.stop_services && !self.dry_run {
+        if has_stopped {
             installation.remove_policy_binding().await?;
         }
         Ok(ExitCode::SUCCESS)
@@ -259,7 +260,7 @@ mod tests {
         release: Release,
     }
 
-    fn parsed(line: &str) -> Result<Release, clap::Error> {
+    pub(super) fn parsed(line: &str) -> Result<Release, clap::Error> {
         Line::try_parse_from(std::iter::once("release").chain(line.split_whitespace()))
             .map(|line| line.release)
     }

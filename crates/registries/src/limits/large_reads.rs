@@ -20,9 +20,10 @@ pub(crate) const LARGE_TIME: Duration = Duration::from_secs(10);
 /// The longest wait for other large answers. It is no part of the timeout of a call, which the server has for its answer. A
 /// waiting read counts as a call of its connection, so changes and heartbeats may wait for it.
 const LARGE_WAIT: Duration = Duration::from_secs(30);
-/// A registry is slow from a large answer that took longer,
+/// A large answer that takes longer makes its registry a slow one.
 const SLOW_FROM: Duration = Duration::from_secs(2);
-/// until one does not that it gives so long after the last of these. Some of its addresses may be fast.
+/// A large answer that takes less than [`SLOW_FROM`] ends that, if the last slow one was this time ago. An earlier one may be
+/// that of another address.
 const SLOW_FOR: Duration = Duration::from_secs(600);
 
 /// The large answers of one client. It reads one at a time, so that it does not stand in the queue of the process many times.

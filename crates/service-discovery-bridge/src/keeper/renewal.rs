@@ -96,7 +96,7 @@ impl Heartbeats<'_> {
     }
 }
 
-/// Gives each instance that was not renewed yet a random place within the interval.
+/// Sets a random time within the interval for each instance that was not renewed yet.
 pub(crate) fn spread(pods: &mut HashMap<String, TrackedPod>, interval: Duration, now: Duration) {
     for tracked in pods.values_mut().filter(|tracked| exists(tracked)) {
         let place = || now.saturating_sub(interval.mul_f64(fastrand::f64()));

@@ -149,7 +149,7 @@ impl TrackedPod {
             return None;
         }
         let desired = self.desired(binding, access)?;
-        let removes = !matches!(self.presence, Presence::InService | Presence::Unchanged);
+        let removes = !self.presence.adds();
         let is_recheck = matches!(self.state, SyncState::Shown { recheck: true, .. });
         let lists = removes && is_recheck && !access.cache_waits(binding).list_lag.is_zero();
         let (mode, policy) = (binding.mode, binding.foreign_changes);
@@ -183,8 +183,7 @@ impl TrackedPod {
             SyncState::Shown { .. } => 0,
         };
         let is_shown = matches!(outcome, Outcome::Shown { .. });
-        let adds = matches!(self.presence, Presence::InService | Presence::Unchanged);
-        if is_shown && !adds && begin < self.in_doubt_until {
+        if is_shown && !self.presence.adds() && begin < self.in_doubt_until {
             let (due, problem) = (self.in_doubt_until, Some(IN_DOUBT.to_owned()));
             self.state = SyncState::Open { due, failures: failures + 1, problem };
             return;

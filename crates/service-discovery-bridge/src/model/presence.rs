@@ -20,6 +20,13 @@ pub(crate) enum Presence {
     Unchanged,
 }
 
+impl Presence {
+    /// Returns whether the registry may show the instance in service.
+    pub(crate) fn adds(self) -> bool {
+        matches!(self, Presence::InService | Presence::Unchanged)
+    }
+}
+
 /// Returns what the registry should show of a pod. `asked` is true if the hook was asked to add the pod to traffic.
 /// `stores_out_of_service` is [`can_take_out_of_service`](podward_registries::Registry::can_take_out_of_service).
 ///

@@ -100,7 +100,7 @@ pub(crate) async fn settle(access: &RegistryAccess, tasks: &[Task]) -> (Vec<Outc
 
 /// Notes the task `index` if `error` leaves unknown whether its addition takes effect.
 fn note_unknown(unknown: &mut HashSet<usize>, tasks: &[Task], index: usize, error: &RegistryError) {
-    if error.kind == RegistryErrorKind::Unknown && adds(&tasks[index]) {
+    if error.kind == RegistryErrorKind::Unknown && tasks[index].presence.adds() {
         unknown.insert(index);
     }
 }
@@ -152,16 +152,11 @@ fn judge(access: &RegistryAccess, task: &Task, views: &[View]) -> Judged {
         return Judged::Write(changes);
     }
     match first_error {
-        Some(error) if !adds(task) || unreachable.len() == views.len() => {
+        Some(error) if !task.presence.adds() || unreachable.len() == views.len() => {
             Judged::Outcome(Outcome::Failed(error.to_string()))
         }
         _ => Judged::Outcome(Outcome::Shown { unreachable, drifted, written: false }),
     }
-}
-
-/// Returns whether the pod of a task is to have an instance in service.
-fn adds(task: &Task) -> bool {
-    matches!(task.presence, Presence::InService | Presence::Unchanged)
 }
 
 /// Returns whether two changes of a task are about one instance. All others of its pod have another id.
@@ -277,7 +272,7 @@ fn of_task(access: &RegistryAccess, listed: &Listed, task: &Task) -> View {
     let by_id = task.mode == BindingMode::Own;
     let found = listed.instances.iter().filter(|found| is_same(access, found, wanted, by_id));
     let found: Vec<Instance> = found.cloned().collect();
-    let is_served = !by_id && adds(task) && !found.is_empty();
+    let is_served = !by_id && task.presence.adds() && !found.is_empty();
     let may_be = |entry: &&Unreadable| match by_id && !access.capabilities.by_address {
         true => entry.id == wanted.id,
         false => entry.may_be_at(&wanted.host, wanted.port),

@@ -304,19 +304,12 @@ mod tests {
     use std::process::ExitCode;
     use std::sync::{Arc, Mutex};
 
-    use clap::Parser;
     use hyper::{Method, StatusCode};
     use podward_support::api_answers::{failure, json_answer};
 
-    use super::super::Release;
+    use super::super::tests::parsed;
     use super::*;
     use crate::api_server;
-
-    #[derive(Debug, Parser)]
-    struct Line {
-        #[command(flatten)]
-        release: Release,
-    }
 
     /// Runs `release --all --stop-services` with a pod to release. The writes with these words in the path are refused. If
     /// Podward is gone, only the binding of its policy is there. Returns whether it succeeded, and the writes.
@@ -370,8 +363,7 @@ mod tests {
                 },
             })
         });
-        let line = ["release", "--all", "--stop-services", "--yes"];
-        let ended = Line::try_parse_from(line).unwrap().release.run(client).await;
+        let ended = parsed("--all --stop-services --yes").unwrap().run(client).await;
         let requests = requests.lock().unwrap().clone();
         let is_success = ended.is_ok_and(|code| format!("{code:?}") == format!("{:?}", ExitCode::SUCCESS));
         (is_success, requests)
