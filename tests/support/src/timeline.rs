@@ -94,19 +94,22 @@ impl Timeline {
         report
     }
 
-    /// Waits until the record contains what is stored at the time of the call. A watch has a short delay.
+    /// Waits until the record contains what is stored at the time of the call, and the end of the recorded pods that
+    /// are gone by then. A watch has a short delay.
     ///
     /// # Errors
     /// Fails if the pods cannot be listed, or it takes longer than [`WAIT`].
     pub async fn catch_up(&self) -> Result<()> {
+        let recorded: BTreeSet<String> = self.record.borrow().by_uid.keys().cloned().collect();
         let stored =
             self.api.list(&ListParams::default().labels(&self.selector)).await.context("list the pods")?;
-        let goal: Vec<(String, String)> =
+        let goal: BTreeMap<String, String> =
             stored.items.iter().filter_map(|pod| Some((pod.uid()?, pod.resource_version()?))).collect();
+        let gone: Vec<&String> = recorded.iter().filter(|uid| !goal.contains_key(*uid)).collect();
         self.until("the timeline to reach the present", |record| {
-            goal.iter().all(|(uid, version)| {
-                record.by_uid.get(uid).is_some_and(|history| history.has_reached(version))
-            })
+            let history = |uid: &str| record.by_uid.get(uid);
+            goal.iter().all(|(uid, version)| history(uid).is_some_and(|seen| seen.has_reached(version)))
+                && gone.iter().all(|uid| history(uid).is_some_and(|seen| seen.gone_ms.is_some()))
         })
         .await
     }

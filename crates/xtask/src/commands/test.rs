@@ -14,8 +14,10 @@ use tokio::process::Command;
 use crate::{console, prepare};
 use report::TestReport;
 
-/// The packages and the names of tests that mostly wait, on clusters of their own. They run beside all others.
+/// The packages and the names of tests that mostly wait, on clusters of their own. They run beside others.
 const BESIDE: [(&str, &str); 2] = [("podward-install", "install"), ("podward-nodes", "nodes")];
+/// The package and the name of the tests that keep all processors busy. They run after all others.
+const LAST: (&str, &str) = ("podward-lifecycle", "lifecycle");
 
 /// Run all tests, including those that need a real cluster.
 #[derive(Debug, Args)]
@@ -52,8 +54,10 @@ impl Test {
 
         // By its name and not by its package: other features would be built.
         let filter = Vec::from_iter(self.filter.as_deref());
-        let most = BESIDE.iter().flat_map(|(package, _)| ["--exclude", package]).chain(filter.clone());
-        let beside = BESIDE.iter().flat_map(|(_, name)| ["--test", name]).chain(filter);
+        let others = BESIDE.iter().chain([&LAST]);
+        let most = others.flat_map(|(package, _)| ["--exclude", package]).chain(filter.clone());
+        let beside = BESIDE.iter().flat_map(|(_, name)| ["--test", name]).chain(filter.clone());
+        let last = ["--test", LAST.1].into_iter().chain(filter);
         let mut beside_lines = Vec::new();
         let mut report = TestReport::default();
         let mut tell = |line: String| {
@@ -64,9 +68,10 @@ impl Test {
             read_lines(cargo_test(&Vec::from_iter(most)), &mut tell),
             read_lines(cargo_test(&Vec::from_iter(beside)), |line| beside_lines.push(line)),
         )?;
-        beside_lines.into_iter().for_each(tell);
+        beside_lines.into_iter().for_each(&mut tell);
+        let last = read_lines(cargo_test(&Vec::from_iter(last)), &mut tell).await?;
         println!("\n{report}");
-        let Some(status) = [most, beside].into_iter().find(|status| !status.success()) else {
+        let Some(status) = [most, beside, last].into_iter().find(|status| !status.success()) else {
             // A misspelled filter must not look like a success.
             ensure!(!report.is_empty(), "no test name contains {:?}", self.filter.unwrap_or_default());
             return Ok(ExitCode::SUCCESS);
