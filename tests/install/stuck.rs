@@ -20,7 +20,8 @@ const ORPHAN: &str = "prot.podopslifecycle.kusionstack.io/balancer-that-was";
 const REFUSES: &str = "refuses-the-guard";
 
 /// One pod cannot be released: the uninstall fails, names the pod and the reason, and succeeds when it is run again
-/// after the fix. Finalizers of external consumers stay, until a user states that the consumer is gone.
+/// after the fix. Until then, Helm neither upgrades nor installs the release. Finalizers of external consumers stay,
+/// until a user states that the consumer is gone.
 pub(crate) async fn a_guard_that_fails(site: &Site, namespace: &str, pod: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(site.client(), namespace);
     let add = json!([{"op": "add", "path": "/metadata/finalizers/-", "value": ORPHAN}]);
@@ -40,6 +41,14 @@ pub(crate) async fn a_guard_that_fails(site: &Site, namespace: &str, pod: &str) 
     let webhooks = "mutatingwebhookconfigurations,validatingwebhookconfigurations";
     let left = site.kubectl(&["get", webhooks, "--output=name"]).await?;
     ensure!(!left.contains("podward"), "deletes are still held: {left}");
+    for (command, words) in
+        [("upgrade", "has no deployed releases"), ("install", "cannot reuse a name that is still in use")]
+    {
+        let refused = site.helm(&[command, "podward", "charts/podward"]).await.err();
+        let refused =
+            refused.with_context(|| format!("helm {command} works although the uninstall has failed"))?;
+        ensure!(format!("{refused:#}").contains(words), "{refused:#}");
+    }
 
     let policies: Api<ValidatingAdmissionPolicyBinding> = Api::all(site.client());
     policies.delete(REFUSES, &DeleteParams::default()).await.context("remove the policy").map(drop)

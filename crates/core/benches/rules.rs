@@ -98,7 +98,7 @@ impl Shop {
     fn members(&self) -> Vec<RuleMember<'_>> {
         let pods = self.pods.iter().map(|(name, uid, labels, check_requests)| {
             let pod = RulePod { namespace: NAMESPACE, name, uid, labels, skip: None };
-            RuleMember { pod, check_requests, sets: &[0] }
+            RuleMember { pod, check_requests, sets: &[0], ends_workload: false }
         });
         pods.collect()
     }
@@ -184,7 +184,7 @@ impl Mall {
     fn members(&self) -> Vec<RuleMember<'_>> {
         let pods = self.pods.iter().map(|(set, name, labels, check_requests)| {
             let pod = RulePod { namespace: NAMESPACE, name, uid: name, labels, skip: None };
-            RuleMember { pod, check_requests, sets: std::slice::from_ref(set) }
+            RuleMember { pod, check_requests, sets: std::slice::from_ref(set), ends_workload: false }
         });
         pods.collect()
     }

@@ -129,5 +129,5 @@ pub use protocol::plan_labels::plan_labels;
 pub use protocol::refusals::{self, RefusedResult};
 pub use review::{
     Review, ReviewPolicy, Writer, drops_deletion_request, on_create, on_update, review, review_raw,
-    untrusted_permissions,
+    untrusted_permissions, without_managed_fields,
 };

@@ -14,7 +14,7 @@ use crate::model::time::UnixNanos;
 use crate::protocol::advance::advance;
 
 use cancels::wrong_cancels;
-pub use patches::{drops_deletion_request, on_create, on_update};
+pub use patches::{drops_deletion_request, on_create, on_update, without_managed_fields};
 
 /// The user that makes a write.
 #[derive(Clone, Copy, Debug)]

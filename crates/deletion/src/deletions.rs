@@ -83,6 +83,9 @@ impl Deletions {
         let view = pod.view();
         if !view.is_controlled() || view.terminating {
             self.waiting.forget(&pod.key());
+            if let Some(owner) = pod.controller().filter(|_| is_joint(pod)) {
+                self.waiting.wake_owner(&owner.uid);
+            }
             return Ok(DeletionStep::default());
         }
         let request = pod.deletion_request();
@@ -382,6 +385,11 @@ fn request_by_label(pod: &CachedPod) -> DeletionRequest {
     let (user, groups) =
         author.map_or_else(|| (BY_LABEL.to_owned(), Vec::new()), |author| (author.user, author.groups));
     DeletionRequest::new(DeletionKind::Delete, &user, UnixNanos(at)).with_groups(&groups)
+}
+
+/// Returns true if other pods of its workload may wait for the deletion of the pod.
+fn is_joint(pod: &CachedPod) -> bool {
+    pod.deletion_request().is_some_and(|request| request.joint.is_some())
 }
 
 /// Returns true if the deletion of the pod has passed its pre-check.

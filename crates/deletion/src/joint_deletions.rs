@@ -1,4 +1,4 @@
-//! Pods of a workload that are deleted together, because its controller must delete all of them at once.
+//! Pods of a workload that wait for each other, because its controller must delete the last of them at once.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use podward_runtime::retry::{CONFLICT, Retryable, spread};
 
 use crate::deletions::Deletions;
 use crate::joint_count::JointCount;
-use crate::owners::read_counts;
+use crate::owners::{ListedPart, read_counts};
 use crate::recording::patch;
 use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 
@@ -52,11 +52,15 @@ impl Deletions {
             return Ok(left.map(|left| DeletionStep { wake: Some(left), ..DeletionStep::default() }));
         }
         let read = async || {
-            let counts = read_counts(&self.client, pod, owner).await?;
+            let counts = read_counts(&self.client, pod, owner, ListedPart::MetadataAndRestarts).await?;
             Ok(JointCount { counts, is_decided: false })
         };
         let decide = async |shared: &mut JointCount| {
-            let found = shared.counts.workload.joint_deletion(&shared.counts.members, pod.uid());
+            let workload = &shared.counts.workload;
+            let found = workload.joint_deletion(&shared.counts.members, pod.uid());
+            if matches!(found, JointDeletion::After(_)) {
+                self.waiting.wait_for_owner(&pod.key(), owner, workload);
+            }
             let was_decided = shared.is_decided;
             shared.is_decided |= matches!(&found, JointDeletion::Now(others) if !others.is_empty());
             Ok((!was_decided).then_some(found))
@@ -68,14 +72,15 @@ impl Deletions {
         };
         let others = match found {
             JointDeletion::Now(others) => others,
-            JointDeletion::With(mut names) => {
+            JointDeletion::After(mut names) => {
                 let more = names.len().saturating_sub(NAMED);
                 names.truncate(NAMED);
                 if more > 0 {
                     names.push(format!("{more} more"));
                 }
                 let note = format!(
-                    "{} {} ends, and its controller must delete all its pods at once: waits until {} may be deleted, too",
+                    "{} {} ends; if it fails by restarts, those of present pods count: waits until {} may be deleted, too, \
+                     or have ended",
                     owner.kind,
                     owner.name,
                     names.join(", ")

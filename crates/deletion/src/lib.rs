@@ -22,16 +22,16 @@
 //!   pod leaves service.
 //! - A pod that is out of service for an eviction that the API server still refuses goes back into service. The
 //!   eviction is tried again later.
-//! - The pods of a Job that ends because its containers were restarted too often are deleted together, when all of them
-//!   have drained.
+//! - If a Job ends because its containers were restarted too often, its pods with the most restarts go last and together.
 //! - A pod of a node that has not been Ready for too long is deleted without waiting for its consumers, if its deletion
 //!   is requested.
 //!
 //! # What is read
-//! Owners and budgets are read live when a decision depends on them, with requests for metadata only. A cache of all of
-//! them would cost memory and events for many objects without deletion requests, and could be out of date when it
-//! matters. Requests and pods that wait while an owner is read share the next read. A single owner or budget is *watched* only while a pod waits for it (`watches.rs`), so that the pod does
-//! not miss the change that it waits for.
+//! Owners and budgets are read live when a decision depends on them, with requests for metadata only, except where the
+//! restarts of a Job's pods count. A cache of all of them would cost memory and events for many objects without deletion
+//! requests, and could be out of date when it matters. Requests and pods that wait while an owner is read share the next
+//! read. A single owner or budget is *watched* only while a pod waits for it (`watches.rs`), so that the pod does not miss
+//! the change that it waits for.
 #![forbid(unsafe_code)]
 
 mod budgets;

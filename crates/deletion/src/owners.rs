@@ -6,6 +6,7 @@ mod replica_counts;
 mod rollouts;
 
 pub(super) use pod_counts::{OwnerCounts, read as read_counts};
+pub(super) use pod_list::ListedPart;
 #[cfg(test)]
 pub(super) use pod_list::PAGE_SIZE;
 pub(super) use replica_counts::ReplicaCounts;

@@ -23,7 +23,7 @@ use self::patch::write;
 pub use self::refusal::DeletionRefusal;
 use crate::budgets::{BudgetRoom, Budgets};
 use crate::metrics::DeletionMetrics;
-use crate::owners::{OwnerCounts, read_counts};
+use crate::owners::{ListedPart, OwnerCounts, read_counts};
 use crate::shared_reads::SharedReads;
 
 /// After this time, the controller of a workload has observed a change of its pod. Its watch is delayed less than that,
@@ -239,7 +239,7 @@ impl DeletionRequestWriter {
         owner: &OwnerReference,
         decide: impl FnOnce(&mut OwnerCounts) -> R,
     ) -> Result<R, ApiError> {
-        let read = async || read_counts(&self.client, pod, owner).await;
+        let read = async || read_counts(&self.client, pod, owner, ListedPart::Metadata).await;
         self.counts.decide(&owner.uid, read, async |counts| Ok(decide(counts))).await
     }
 

@@ -71,9 +71,7 @@ fn next_version() -> u64 {
 /// depend on it.
 fn without_reports(workload: Workload) -> Workload {
     match workload {
-        Workload::Job { wanted, counts_restarts, .. } => {
-            Workload::Job { wanted, reported: 0, counts_restarts }
-        }
+        Workload::Job { wanted, restart_limit, .. } => Workload::Job { wanted, reported: 0, restart_limit },
         other => other,
     }
 }
@@ -131,6 +129,14 @@ impl WaitingPods {
             if version != Some(watch.version) {
                 self.wake(pod);
             }
+        }
+    }
+
+    /// Reports the pods that wait for the owner `uid`, because one of its other pods is being deleted.
+    pub(crate) fn wake_owner(&self, uid: &str) {
+        let key = WatchedObject::Owner { uid: uid.to_owned() };
+        for pod in self.watches.lock().get(&key).into_iter().flat_map(|watch| &watch.waiting) {
+            self.wake(pod);
         }
     }
 
@@ -325,7 +331,7 @@ mod tests {
             uid: "u".to_owned(),
             ..OwnerReference::default()
         };
-        let wanted = Workload::Job { wanted: 2, reported: 0, counts_restarts: false };
+        let wanted = Workload::Job { wanted: 2, reported: 0, restart_limit: None };
         waiting.wait_for_owner(&pod, &owner, &wanted);
         // The third request comes after the changes.
         let (what, is_met) = (|| format!("{requests:?} requests"), || requests.load(Ordering::SeqCst) == 3);

@@ -120,6 +120,7 @@ impl CachedPod {
         let nanos = |time: Option<Timestamp>| time.map(unix_nanos);
         PodFacts {
             containers_ready: conditions.containers_ready,
+            unscheduled: self.node_name().is_none(),
             finished: self.is_terminal(),
             evidence: self.evidence(),
             hook_requests: self.annotation(HOOK_REQUESTS),

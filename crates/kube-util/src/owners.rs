@@ -210,7 +210,10 @@ fn job_wants(spec: &OwnerSpec, status: &OwnerStatus, now: Timestamp) -> Workload
     let left = spec.completions.map(|all| all.saturating_sub(status.succeeded.unwrap_or_default()));
     let wanted = left.map_or(parallelism, |left| left.min(parallelism));
     let counts_restarts = spec.template.spec.restart_policy.as_deref() == Some("OnFailure");
-    Workload::Job { wanted, reported: status.active.unwrap_or_default(), counts_restarts }
+    // With a limit of 0 the Job fails by the first restart, as with 1 (`pastBackoffLimitOnFailure`).
+    let limit = u32::try_from(spec.backoff_limit.unwrap_or(6)).unwrap_or_default().max(1);
+    let restart_limit = counts_restarts.then_some(limit);
+    Workload::Job { wanted, reported: status.active.unwrap_or_default(), restart_limit }
 }
 
 #[derive(Clone, Copy)]

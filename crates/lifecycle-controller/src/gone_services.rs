@@ -9,13 +9,15 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{Namespace, Service};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use podward_core::keys::Stage;
-use podward_core::{Operations, PodView, is_object_name, service_of};
+use podward_core::{Operations, PodView, service_of};
 use podward_kube_util::{ApiError, CachedPod, EventDraft, PodKey, pod_call};
+
+use crate::service_lookup::service_selectors;
 
 /// How long a pod waits for a release before its Services are looked up.
 const CHECK_DELAY: Duration = Duration::from_secs(5);
@@ -104,12 +106,10 @@ impl GoneServiceChecks {
         if due > now {
             return Ok(GoneServices { services: self.known(pod, &holding), next_check: Some(due - now) });
         }
-        let mut missing = Vec::new();
-        for held in holding {
-            if !self.exists(pod, &held).await? {
-                missing.push(held);
-            }
-        }
+        let names = holding.iter().map(|held| held.name.as_str());
+        let what = "look up a Service whose finalizer holds";
+        let existing = service_selectors(what, &self.client, &pod.key(), names).await?;
+        let missing: Vec<_> = holding.into_iter().filter(|held| !existing.contains_key(&held.name)).collect();
         let is_final = !missing.is_empty() && self.is_namespace_terminating(pod).await?;
         Ok(self.checked(pod, due, missing, is_final, now))
     }
@@ -191,15 +191,6 @@ impl GoneServiceChecks {
         check.missing = missing.into_iter().map(|held| held.gone(is_released)).collect();
         let next_check = check.due.map(|due| due.saturating_duration_since(now));
         GoneServices { services: check.missing.clone(), next_check }
-    }
-
-    async fn exists(&self, pod: &CachedPod, held: &HoldingService) -> Result<bool, ApiError> {
-        if !is_object_name(&held.name) {
-            return Ok(false);
-        }
-        let api: Api<Service> = Api::namespaced(self.client.clone(), &pod.key().namespace);
-        let what = "look up a Service whose finalizer holds";
-        pod_call(what, &pod.key(), api.get_metadata_opt(&held.name)).await.map(|found| found.is_some())
     }
 
     /// Reads the namespace by a list with its name, because the controller may list and not get namespaces.

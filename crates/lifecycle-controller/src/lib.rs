@@ -37,6 +37,7 @@ mod report;
 mod retries;
 mod serve;
 mod service_check;
+mod service_lookup;
 mod service_watch;
 mod write;
 mod write_through_cache;

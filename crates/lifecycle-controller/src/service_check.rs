@@ -7,11 +7,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Service;
-use kube::{Api, Client};
+use kube::Client;
 use parking_lot::Mutex;
-use podward_core::{is_object_name, service_of};
-use podward_kube_util::{ApiError, CachedPod, PodKey, pod_call};
+use podward_core::service_of;
+use podward_kube_util::{ApiError, CachedPod, PodKey};
+
+use crate::service_lookup::service_selectors;
 
 /// How long a pod waits for a Service before the Service is read.
 const CHECK_DELAY: Duration = Duration::from_secs(5);
@@ -125,31 +126,25 @@ fn missing_services(pod: &CachedPod) -> Vec<(String, String)> {
 }
 
 /// Returns the consumers among the expected finalizers of `pod` that are Services which will never hold it: the API
-/// server answers that the Service does not exist, its selector does not match, or no Service can have its name.
+/// server answers that the Service does not exist, its selector does not match, or it is in another namespace than the
+/// pod.
 async fn dead_services(client: &Client, pod: &CachedPod) -> Result<Vec<String>, ApiError> {
-    let mut dead = Vec::new();
-    for (namespace, name) in missing_services(pod) {
-        let service = if is_object_name(&namespace) && is_object_name(&name) {
-            let api: Api<Service> = Api::namespaced(client.clone(), &namespace);
-            let what = "look up a Service that is expected to hold";
-            pod_call(what, &pod.key(), api.get_opt(&name)).await?
-        } else {
-            None
-        };
-        let is_selected = service
-            .is_some_and(|service| namespace == pod.key().namespace && selects(&service, pod.labels()));
-        if !is_selected {
-            dead.push(format!("Service/{namespace}/{name}"));
-        }
-    }
-    Ok(dead)
+    let key = pod.key();
+    let missing = missing_services(pod);
+    let names = missing.iter().filter(|(namespace, _)| *namespace == key.namespace);
+    let names = names.map(|(_, name)| name.as_str());
+    let selectors =
+        service_selectors("look up a Service that is expected to hold", client, &key, names).await?;
+    let is_selected = |namespace: &str, name: &str| {
+        namespace == key.namespace
+            && selectors.get(name).is_some_and(|selector| selects(selector, pod.labels()))
+    };
+    let dead = missing.iter().filter(|(namespace, name)| !is_selected(namespace, name));
+    Ok(dead.map(|(namespace, name)| format!("Service/{namespace}/{name}")).collect())
 }
 
-fn selects(service: &Service, labels: &BTreeMap<String, String>) -> bool {
-    let selector = service.spec.as_ref().and_then(|spec| spec.selector.as_ref());
-    selector.is_some_and(|selector| {
-        !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
-    })
+fn selects(selector: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> bool {
+    !selector.is_empty() && selector.iter().all(|(key, value)| labels.get(key) == Some(value))
 }
 
 #[cfg(test)]
@@ -163,6 +158,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::service_lookup::fixture::ServiceApi;
 
     /// The library refuses to send a request with such a name, or sends it to another path.
     #[tokio::test]
@@ -183,16 +179,48 @@ mod tests {
         }
     }
 
+    fn pod_that_expects(services: impl IntoIterator<Item = String>) -> CachedPod {
+        let finalizer = json!("prot.podopslifecycle.kusionstack.io/x");
+        let expected: BTreeMap<String, _> =
+            services.into_iter().map(|service| (format!("Service/{service}"), &finalizer)).collect();
+        let expected = json!({"expectedFinalizers": expected}).to_string();
+        serde_json::from_value(json!({"metadata": {
+            "name": "web-0", "namespace": "shop", "labels": {"app": "web"},
+            "annotations": {AVAILABLE_CONDITIONS: expected},
+        }}))
+        .unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_service_of_another_namespace_is_dead_without_a_request() {
+        let server = ServiceApi::new([]);
+        let pod = pod_that_expects((0..1000).map(|number| format!("other/web-{number}")));
+        assert_eq!(dead_services(&server.client(), &pod).await.unwrap().len(), 1000);
+        assert_eq!(server.requests(), 0);
+    }
+
+    #[tokio::test]
+    async fn many_services_are_read_by_a_few_requests() {
+        let services = [("api", json!({"app": "api"})), ("none", json!({})), ("web", json!({"app": "web"}))];
+        let server = ServiceApi::new(services);
+        let unknown = (0..1000).map(|number| format!("shop/unknown-{number}"));
+        let known = ["api", "none", "web"].map(|name| format!("shop/{name}"));
+        let pod = pod_that_expects(unknown.chain(known));
+        let dead = dead_services(&server.client(), &pod).await.unwrap();
+        assert_eq!(dead.len(), 1002);
+        assert!(!dead.contains(&"Service/shop/web".to_owned()), "it exists and selects the pod");
+        assert_eq!(server.requests(), 3, "one page for each Service");
+    }
+
     #[test]
     fn a_selector_matches_by_all_its_labels() {
-        let service = |selector| -> Service {
-            serde_json::from_value(json!({"spec": {"selector": selector}})).unwrap()
-        };
         let labels =
             BTreeMap::from([("app".to_owned(), "web".to_owned()), ("tier".to_owned(), "front".to_owned())]);
-        assert!(selects(&service(json!({"app": "web"})), &labels));
-        assert!(!selects(&service(json!({"app": "web", "tier": "back"})), &labels));
-        assert!(!selects(&service(json!({})), &labels), "an empty selector matches nothing");
-        assert!(!selects(&serde_json::from_value(json!({})).unwrap(), &labels));
+        let selector = |wanted: &[(&str, &str)]| {
+            wanted.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        assert!(selects(&selector(&[("app", "web")]), &labels));
+        assert!(!selects(&selector(&[("app", "web"), ("tier", "back")]), &labels));
+        assert!(!selects(&selector(&[]), &labels), "an empty selector matches nothing");
     }
 }

@@ -20,7 +20,7 @@
 //!   function, later. The controller also adds consumers that the webhook does not know. A pod never waits for the
 //!   webhook.
 //! - It has no state except its watches, and no side effects. A dry run gets the same answer.
-//! - It patches only keys of Podward.
+//! - It patches only keys of Podward, and with `--drop-managed-fields` the managed fields of new pods.
 //! - It warns about incomplete operations and about keys that the writer may not write. With `--strict` it denies them.
 //! - It never fails a write because of an error that the pod had before.
 #![forbid(unsafe_code)]
@@ -49,6 +49,10 @@ pub struct Args {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub review: ReviewArgs,
+    /// Remove metadata.managedFields of new pods that are opted in, unless they were made by server-side apply. The API
+    /// server then does not track who changes which of their fields, which saves a part of its work
+    #[arg(long)]
+    pub drop_managed_fields: bool,
 }
 
 impl Args {
@@ -59,7 +63,8 @@ impl Args {
     /// Fails if there is no configuration for the API server.
     pub async fn hook(&self, setup: &mut WebhookSetup) -> anyhow::Result<MutatingWebhook> {
         let client = client::connect(&self.webhook.kube, SERVICE, VERSION).await?;
-        Ok(MutatingWebhook::new(self.review.policy(), ConsumerHooks::follow(&client, setup)))
+        let hook = MutatingWebhook::new(self.review.policy(), ConsumerHooks::follow(&client, setup));
+        Ok(hook.drop_managed_fields(self.drop_managed_fields))
     }
 
     /// Serves until the process receives SIGTERM or SIGINT.

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use podward_core::deletion::{names_requester, with_label_author};
 use podward_core::history::with_history;
 use podward_core::hooks::Hook;
-use podward_core::{Pod, ReviewPolicy, Writer, drops_deletion_request, on_create, on_update, review_raw};
+use podward_core::{
+    Pod, ReviewPolicy, Writer, drops_deletion_request, on_create, on_update, review_raw,
+    without_managed_fields,
+};
 use podward_kube_util::now;
 use podward_runtime::admission::{
     AdmissionDecision, AdmissionOperation, AdmissionRequest, AdmissionResponse, TracedPod, Webhook,
@@ -36,6 +39,7 @@ static ROUTES: [WebhookRoute; 2] = [
 pub struct MutatingWebhook {
     policy: ReviewPolicy,
     consumers: ConsumerHooks,
+    drops_managed_fields: bool,
 }
 
 impl MutatingWebhook {
@@ -43,7 +47,13 @@ impl MutatingWebhook {
     /// consumers.
     #[must_use]
     pub fn new(policy: ReviewPolicy, consumers: ConsumerHooks) -> Self {
-        Self { policy, consumers }
+        Self { policy, consumers, drops_managed_fields: false }
+    }
+
+    /// Removes the managed fields of new pods if `drops` is true, see [`without_managed_fields`].
+    #[must_use]
+    pub fn drop_managed_fields(self, drops: bool) -> Self {
+        Self { drops_managed_fields: drops, ..self }
     }
 
     fn admit(&self, route: &WebhookRoute, request: &AdmissionRequest<'_, Pod>) -> AdmissionResponse {
@@ -69,7 +79,11 @@ impl MutatingWebhook {
                 // `metadata.namespace` of a new pod may be unset.
                 let consumers = self.consumers.of(new, &request.namespace, inject);
                 let names: Vec<&str> = consumers.iter().map(|hook: &Arc<Hook>| hook.name.as_str()).collect();
-                with_label_author(on_create(new, inject, &names, now), old, new, inject, &writer)
+                let mut patch = on_create(new, inject, &names, now);
+                if self.drops_managed_fields {
+                    patch = without_managed_fields(patch, new, inject);
+                }
+                with_label_author(patch, old, new, inject, &writer)
             }
             // Podward sets the label together with a request that names its user. Other trusted writers may, too.
             _ if self.policy.trusts(&writer) && names_requester(old, new) => on_update(old, new, now),

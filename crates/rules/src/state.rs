@@ -20,7 +20,7 @@ pub(crate) use changed_sets::ChangedSets;
 pub(crate) use gone_owners::GoneOwners;
 pub(crate) use gone_owners::{GoneOwner, OWNER_RECHECK_DELAY};
 pub(crate) use namespace_rules::{KnownAnswer, KnownAnswers, NamespaceRules};
-pub(crate) use observed_pod::ObservedPod;
+pub(crate) use observed_pod::{ObservedPod, ends_workload};
 pub(crate) use other_checks::other_checks;
 pub use pod_rules::PodRules;
 pub(crate) use refusal_text::refusal_text;

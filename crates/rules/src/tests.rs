@@ -2,6 +2,7 @@
 
 mod api_server;
 mod deferred;
+mod ending_owners;
 mod leader;
 mod many_requests;
 mod namespaces;

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, EvictParams};
 use kube::{Api, Client, ResourceExt};
-use podward_support::{PodFeedEvent, Podward, PodwardOptions, ServiceKind, TrafficLoop, WatchTask, observe};
+use podward_support::{PodFeedEvent, Podward, ServiceKind, TrafficLoop, WatchTask, observe};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
@@ -21,7 +21,7 @@ use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet, TimeOut};
 use crate::simulated::SimulatedPodward;
-use crate::times::Times;
+use crate::times::{Times, pause};
 use crate::usage::Usage;
 
 const NAMESPACE: &str = "drain";
@@ -45,12 +45,21 @@ pub struct DrainOptions {
     pub opted_in: usize,
     /// The total number of pods.
     pub pods: usize,
+    /// True if new pods that are opted in have no managed fields.
+    pub drops_managed_fields: bool,
 }
 
 impl Default for DrainOptions {
     fn default() -> Self {
         let profile = "bench-lite".to_owned();
-        DrainOptions { profile, one_by_one: 100, at_once: 500, opted_in: 1000, pods: 5000 }
+        DrainOptions {
+            profile,
+            one_by_one: 100,
+            at_once: 500,
+            opted_in: 1000,
+            pods: 5000,
+            drops_managed_fields: false,
+        }
     }
 }
 
@@ -93,7 +102,7 @@ pub struct DrainReport {
 /// # Errors
 /// Fails if the test cluster or Podward does not start, or a pod is not deleted.
 pub async fn run(options: &DrainOptions, say: impl Fn(&str)) -> Result<DrainReport> {
-    let services = PodwardOptions { profile: options.profile.clone(), ..PodwardOptions::default() };
+    let services = SimulatedPodward::services(&options.profile, options.drops_managed_fields);
     let cluster = SimulatedPodward::start(SimulatedPodward::audited("drain", 10), services, &say).await?;
     let audit = cluster.audit()?;
 
@@ -203,7 +212,8 @@ impl Drainer {
     /// Deletes each pod when the one before is gone. Returns the times in milliseconds.
     async fn one_by_one(&self, names: &[String]) -> Result<Vec<f64>> {
         let mut times = Vec::with_capacity(names.len());
-        for name in names {
+        for (number, name) in names.iter().enumerate() {
+            pause(number).await;
             let begun = Instant::now();
             let answer = self.pods.delete(name, &DeleteParams::default()).await.map(drop);
             held_or_done(answer).with_context(|| format!("delete pod {name}"))?;

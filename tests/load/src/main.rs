@@ -26,8 +26,8 @@ fn main() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match arguments.next().as_deref() {
         Some("operations") => runtime.block_on(measure_operations(arguments.collect())),
-        Some("drain") => runtime.block_on(measure_drain()),
-        Some("restart") => runtime.block_on(measure_restart(arguments.next())),
+        Some("drain") => runtime.block_on(measure_drain(arguments.collect())),
+        Some("restart") => runtime.block_on(measure_restart(arguments.collect())),
         Some("rules") => runtime.block_on(measure_rules(arguments.collect())),
         Some("admission") => runtime.block_on(measure_admission()),
         Some("clonesets") => runtime.block_on(measure_clonesets()),
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         Some("replicas") => runtime.block_on(measure_replicas(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain, restart [PODS], rules [PODS [ASKING]], admission, evidence [NODES [PODS]], clonesets, registries [PODS] [service=PODS] [PART..] [REGISTRY..], scale [PODS], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], flood PROGRAM [SECONDS], or replicas PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain [drop-managed-fields], restart [drop-managed-fields], rules [PODS [ASKING]], admission, evidence [NODES [PODS]], clonesets, registries [PODS] [service=PODS] [PART..] [REGISTRY..], scale [PODS], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], flood PROGRAM [SECONDS], or replicas PROGRAM [SECONDS]"
         ),
     }
 }
@@ -55,14 +55,24 @@ async fn measure_operations(sizes: Vec<String>) -> Result<()> {
     print(&operations::run(&options, |step| eprintln!("{step}")).await?)
 }
 
-async fn measure_drain() -> Result<()> {
-    print(&drain::run(&DrainOptions::default(), |step| eprintln!("{step}")).await?)
+async fn measure_drain(words: Vec<String>) -> Result<()> {
+    let options =
+        DrainOptions { drops_managed_fields: drops_managed_fields(&words)?, ..DrainOptions::default() };
+    print(&drain::run(&options, |step| eprintln!("{step}")).await?)
 }
 
-async fn measure_restart(pods: Option<String>) -> Result<()> {
-    let mut options = RestartOptions::default();
-    options.pods = number_of_pods(pods, options.pods)?;
+async fn measure_restart(words: Vec<String>) -> Result<()> {
+    let options =
+        RestartOptions { drops_managed_fields: drops_managed_fields(&words)?, ..RestartOptions::default() };
     print(&restart::run(&options, |step| eprintln!("{step}")).await?)
+}
+
+fn drops_managed_fields(words: &[String]) -> Result<bool> {
+    match words {
+        [] => Ok(false),
+        [word] if word == "drop-managed-fields" => Ok(true),
+        _ => bail!("say drop-managed-fields or nothing, not {words:?}"),
+    }
 }
 
 async fn measure_rules(sizes: Vec<String>) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::audit::{self, Writes};
 use crate::bare_writes::BareWrites;
 use crate::fleet::{self, PodFleet};
 use crate::simulated::SimulatedPodward;
-use crate::times::Times;
+use crate::times::{Times, pause};
 use crate::usage::Usage;
 
 /// The options of the measurement.
@@ -119,7 +119,8 @@ pub async fn run(options: &OperationsOptions, say: impl Fn(&str)) -> Result<Oper
     say("operations one by one");
     let mark = audit::mark(&audit)?;
     let (mut to_operate, mut to_available) = (Vec::new(), Vec::new());
-    for name in names.iter().take(options.one_by_one) {
+    for (number, name) in names.iter().take(options.one_by_one).enumerate() {
+        pause(number).await;
         let (operate, available) = one(&fleet, name).await?;
         to_operate.push(operate);
         to_available.push(available);

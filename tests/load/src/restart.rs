@@ -8,7 +8,7 @@ mod rollout;
 
 use anyhow::Result;
 use kube::Api;
-use podward_support::{PodwardOptions, TrafficLoop};
+use podward_support::TrafficLoop;
 use serde::{Deserialize, Serialize};
 
 use crate::audit::{self, Writes};
@@ -28,11 +28,13 @@ pub struct RestartOptions {
     pub profile: String,
     /// The number of pods of each of the two Deployments.
     pub pods: usize,
+    /// True if new pods that are opted in have no managed fields.
+    pub drops_managed_fields: bool,
 }
 
 impl Default for RestartOptions {
     fn default() -> Self {
-        RestartOptions { profile: "bench-lite".to_owned(), pods: 500 }
+        RestartOptions { profile: "bench-lite".to_owned(), pods: 500, drops_managed_fields: false }
     }
 }
 
@@ -67,7 +69,7 @@ pub struct RestartCost {
 /// # Errors
 /// Fails if the test cluster or Podward does not start, or a restart does not end.
 pub async fn run(options: &RestartOptions, say: impl Fn(&str)) -> Result<RestartReport> {
-    let services = PodwardOptions { profile: options.profile.clone(), ..PodwardOptions::default() };
+    let services = SimulatedPodward::services(&options.profile, options.drops_managed_fields);
     let cluster = SimulatedPodward::start(SimulatedPodward::audited("restart", 10), services, &say).await?;
     let audit = cluster.audit()?;
 

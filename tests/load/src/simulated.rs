@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kube::Client;
-use podward_support::{Cluster, Podward, PodwardOptions};
+use podward_support::{Cluster, Podward, PodwardOptions, ServiceKind};
 use podward_testbed::{Shape, TestCluster, TestClusterBuilder};
 
 /// A simulated cluster, and Podward's services.
@@ -18,6 +18,14 @@ impl SimulatedPodward {
     /// Returns a builder of the cluster `name` with `nodes` simulated nodes and an audit log.
     pub(crate) fn audited(name: &str, nodes: usize) -> TestClusterBuilder {
         TestCluster::builder(Shape::Simulated).name(name).simulated_nodes(nodes).audit_log(true)
+    }
+
+    /// Returns Podward's services, built with the cargo profile `profile`. With `drops_managed_fields`, new pods that are
+    /// opted in have no managed fields.
+    pub(crate) fn services(profile: &str, drops_managed_fields: bool) -> PodwardOptions {
+        let flag = || (ServiceKind::MutatingWebhook, "--drop-managed-fields".to_owned());
+        let more = drops_managed_fields.then(flag).into_iter().collect();
+        PodwardOptions { profile: profile.to_owned(), more, ..PodwardOptions::default() }
     }
 
     /// Starts the cluster and `services`. Calls `say` with the progress.

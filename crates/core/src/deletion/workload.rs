@@ -22,8 +22,8 @@ pub enum Workload {
         wanted: u32,
         /// The number of active pods that its controller has reported last.
         reported: u32,
-        /// True if containers are restarted in their pods, and the Job fails by the number of restarts.
-        counts_restarts: bool,
+        /// The number of restarts of containers in its pods at which the Job fails. `None` if they do not count.
+        restart_limit: Option<u32>,
     },
     /// A StatefulSet.
     StatefulSet {
@@ -67,6 +67,8 @@ pub struct WorkloadPodRequest {
     pub progress: DeletionProgress,
     /// True if the request means that the workload ends, see [`Workload::ends_by_request`].
     pub ends_workload: bool,
+    /// True if the pod does not wait for other pods any more, see [`Workload::joint_deletion`].
+    pub let_go: bool,
 }
 
 /// An active pod of a workload: neither terminating nor finished.
@@ -80,6 +82,8 @@ pub struct WorkloadPod {
     pub revision: Option<String>,
     /// True if the pod is in service, or if it has not opted in.
     pub in_service: bool,
+    /// The number of restarts of its containers. 0 if restarts do not count for the workload.
+    pub restarts: u32,
     /// The deletion request.
     pub request: Option<WorkloadPodRequest>,
 }
@@ -125,7 +129,8 @@ impl Workload {
     ///     uid: name.to_owned(),
     ///     revision: None,
     ///     in_service: true,
-    ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested, ends_workload: false }),
+    ///     restarts: 0,
+    ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested, ends_workload: false, let_go: false }),
     /// };
     /// let members = [pod("a", Some(3)), pod("b", Some(1)), pod("c", Some(2)), pod("d", None)];
     /// let rulings = Workload::Count { wanted: 2 }.rule(&members);
@@ -185,6 +190,7 @@ impl Workload {
             by_workload: true,
             progress: DeletionProgress::Requested,
             ends_workload: self.ends_by_request(members),
+            let_go: false,
         };
         let mut members = members.to_vec();
         for member in members.iter_mut().filter(|member| member.uid == uid && member.request.is_none()) {

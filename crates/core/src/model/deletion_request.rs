@@ -27,15 +27,15 @@ impl DeletionKind {
     }
 }
 
-/// The state of a pod that is deleted together with other pods of its workload
+/// The state of a pod that may have to wait for other pods of its workload
 /// ([`Workload::joint_deletion`](crate::deletion::Workload::joint_deletion)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JointState {
-    /// The pod stays until all of them may be deleted.
+    /// The pod stays until it is let go.
     Waits,
-    /// All of them may be deleted from this time on, in nanoseconds since the Unix epoch. It is in the future when it is
-    /// stored, so that it is stored on all pods before one of them can be deleted.
+    /// The pod may be deleted from this time on, in nanoseconds since the Unix epoch. It is in the future when it is
+    /// stored, so that it is stored on all pods that go together before one of them can be deleted.
     MayGoSince(i64),
 }
 
@@ -64,7 +64,7 @@ pub struct DeletionRequest {
     /// ([`Workload::ends_by_request`](crate::deletion::Workload::ends_by_request)). The replica counts do not withdraw it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_workload: bool,
-    /// Set if the pod is deleted together with other pods of its workload.
+    /// Set if the pod may have to wait for other pods of its workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub joint: Option<JointState>,
     /// The time of the last reservation in the disruption budget, in nanoseconds since the Unix epoch.

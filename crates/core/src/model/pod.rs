@@ -16,7 +16,7 @@ use super::time::UnixNanos;
 use super::view::{ConditionStatus, PodFacts, PodView};
 use crate::cloneset::keys::DELETE_HOLD;
 
-/// A pod. Deserialization skips all other fields (container specs, managed fields) without storing them.
+/// A pod. Deserialization skips all other fields (container specs and others) without storing them.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Pod {
     /// `metadata`.
@@ -61,6 +61,17 @@ pub struct PodMetadata {
     /// `ownerReferences`.
     #[serde(default)]
     pub owner_references: Option<Vec<PodOwner>>,
+    /// `managedFields`, without the fields.
+    #[serde(default)]
+    pub managed_fields: Option<Vec<FieldManager>>,
+}
+
+/// One entry of `metadata.managedFields`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub struct FieldManager {
+    /// `Apply` or `Update`.
+    #[serde(default)]
+    pub operation: String,
 }
 
 /// One entry of `metadata.ownerReferences`.

@@ -67,6 +67,8 @@ pub struct PodView<'a> {
 pub struct PodFacts<'a> {
     /// True if the condition `ContainersReady` is `True`.
     pub containers_ready: bool,
+    /// True if the pod has no node yet.
+    pub unscheduled: bool,
     /// True if the phase is `Succeeded` or `Failed`: the containers never run again, and the address of the pod may
     /// belong to another pod.
     pub finished: bool,

@@ -44,11 +44,10 @@ use crate::protocol::preparing_to_delete::is_left_over;
 /// ```
 #[must_use]
 pub fn on_create(pod: &Pod, inject: bool, consumers: &[&str], now: UnixNanos) -> Patch {
-    let labels = pod.metadata.labels.clone().unwrap_or_default();
-    let opts_in = inject && !labels.contains_key(CONTROL_LABEL);
-    if !opts_in && !pod.view().is_controlled() {
+    if !will_be_controlled(pod, inject) {
         return Patch(Vec::new());
     }
+    let opts_in = !pod.view().is_controlled();
     let mut changes = clean_start(pod, |_| false, now);
     if opts_in {
         changes.set.insert(CONTROL_LABEL.to_owned(), CONTROL_VALUE.to_owned());
@@ -59,6 +58,25 @@ pub fn on_create(pod: &Pod, inject: bool, consumers: &[&str], now: UnixNanos) ->
     operations.extend(records_patch(pod));
     operations.extend(finalizers_patch(pod));
     Patch(operations)
+}
+
+/// Returns `patch`, the answer to the CREATE of `pod`, with the removal of `metadata.managedFields`. The API server then
+/// never tracks the fields of the pod, which saves it much of the work of each write. A pod that is not opted in, or that
+/// somebody has applied (server-side apply), keeps them.
+#[must_use]
+pub fn without_managed_fields(mut patch: Patch, pod: &Pod, inject: bool) -> Patch {
+    let managers = pod.metadata.managed_fields.as_deref().unwrap_or_default();
+    let is_applied = managers.iter().any(|manager| manager.operation == "Apply");
+    if will_be_controlled(pod, inject) && !managers.is_empty() && !is_applied {
+        patch.0.push(remove(&["metadata", "managedFields"]));
+    }
+    patch
+}
+
+/// Returns whether a new pod is opted in, or opts in because of its namespace.
+fn will_be_controlled(pod: &Pod, inject: bool) -> bool {
+    let has_label = pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(CONTROL_LABEL));
+    pod.view().is_controlled() || (inject && !has_label)
 }
 
 /// Removes what Podward has recorded about another pod: times of requests to hooks, evidence, refusals and limits.

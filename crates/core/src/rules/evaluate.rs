@@ -9,7 +9,7 @@ use super::refusal_cause::RefusalCause;
 use super::request::{CheckRequest, CheckStage};
 use super::rule_set::{Rule, RuleCheck, RuleSet};
 use super::skipped_rules::SkippedRules;
-use crate::model::keys::SERVICE_AVAILABLE;
+use crate::model::keys::{DELETE_OPERATION, SERVICE_AVAILABLE, Stage};
 use crate::protocol::objection::{Objection, PostCheckRejection};
 
 /// The length limit of a reason in bytes. Longer reasons are cut.
@@ -35,6 +35,12 @@ impl RulePod<'_> {
     #[must_use]
     pub fn is_available(&self) -> bool {
         self.labels.contains_key(SERVICE_AVAILABLE)
+    }
+
+    /// Returns whether the pod is out of service and may be deleted by Podward.
+    #[must_use]
+    pub fn may_be_deleted(&self) -> bool {
+        !self.is_available() && self.labels.contains_key(&Stage::Operate.key(DELETE_OPERATION))
     }
 }
 

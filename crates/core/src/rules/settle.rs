@@ -18,7 +18,7 @@ pub struct RuleBudget<'a> {
     pub stored_grants: &'a Grants,
     /// The number of missing pods: for each owner of a selected pod, also of one that is being deleted, its replicas
     /// less its pods, at least 0. Its pods that are not opted in count while they are Ready. And the selected pods
-    /// without such an owner that are being deleted.
+    /// without such an owner that are being deleted. None for an owner that ends, see [`RuleMember::ends_workload`].
     pub missing: u32,
     /// True if the pods were read after the last write of the grants, or this process wrote them. Otherwise nothing is
     /// granted or dropped.
@@ -34,6 +34,13 @@ pub struct RuleMember<'a> {
     pub check_requests: &'a [CheckRequest],
     /// The indexes of the rule sets that select the pod, in ascending order without duplicates.
     pub sets: &'a [usize],
+    /// True if the deletion request of the pod means that its workload ends
+    /// ([`Workload::ends_by_request`](crate::deletion::Workload::ends_by_request)). Such a pod does not count any more
+    /// from the time when it may be deleted: it may have to wait for the other pods of its workload, which need its room.
+    ///
+    /// Only Podward may write the request: the API server (policy `podward-deletion-requests`) and the webhook refuse
+    /// writes of others.
+    pub ends_workload: bool,
 }
 
 /// The answer of all checks besides rules, such as hooks.
@@ -50,7 +57,7 @@ pub enum OtherChecks {
 /// The state of a rule set's budgets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BudgetRoom {
-    /// The number of selected pods.
+    /// The number of selected pods that count, see [`RuleMember::ends_workload`].
     pub selected: u32,
     /// The number of unavailable pods.
     pub unavailable: u32,
@@ -231,7 +238,7 @@ fn open(sets: &[RuleBudget<'_>], members: &[RuleMember<'_>]) -> Vec<OpenGrants> 
         let room = BudgetRoom { missing: budget.missing, ..BudgetRoom::default() };
         books.push(OpenGrants { grants, granted: HashSet::new(), bytes, room });
     }
-    for member in members {
+    for member in members.iter().filter(|member| !(member.ends_workload && member.pod.may_be_deleted())) {
         for set in member.sets {
             let book = &mut books[*set];
             book.room.selected += 1;

@@ -5,7 +5,7 @@ use podward_core::hooks::{
     hook_finalizer,
 };
 use podward_core::keys::{self, Stage};
-use podward_core::{ConditionStatus, HookEvent, HookReport, NoRules, PodPlan, UnixNanos};
+use podward_core::{ConditionStatus, HookEvent, HookReport, NoRules, PodFacts, PodPlan, PodView, UnixNanos};
 
 use crate::hook_model::{done, hook};
 use crate::model::Model;
@@ -348,6 +348,23 @@ fn answers_are_reported_with_their_evidence() {
             && note.event == HookEvent::Done(EvidenceLevel::Proven)),
         "{notes:?}"
     );
+}
+
+/// The write would meet that of the scheduler.
+#[test]
+fn the_gate_of_a_new_pod_waits_for_its_node() {
+    let mut model = created([after_gate("late")]);
+    let now = model.now();
+    let mut planned = |unscheduled| {
+        let view = model.pod.view();
+        let view = PodView { facts: PodFacts { unscheduled, ..view.facts }, ..view };
+        model.hooks.plan(&view, &NoRules, now).gate
+    };
+    assert_eq!([true, false].map(&mut planned), [None, Some(ConditionStatus::True)]);
+    model.pod.gate = Some(ConditionStatus::False);
+    let facts = PodFacts { unscheduled: true, ..model.pod.view().facts };
+    let plan = model.hooks.plan(&PodView { facts, ..model.pod.view() }, &NoRules, now);
+    assert_eq!(plan.gate, Some(ConditionStatus::True), "somebody has written it before");
 }
 
 #[test]

@@ -60,6 +60,7 @@ impl Stored {
             terminating: self.terminating,
             facts: PodFacts {
                 containers_ready: self.containers_ready,
+                unscheduled: false,
                 finished: self.finished,
                 evidence: self.evidence.as_deref(),
                 hook_requests: self.asked.as_deref(),

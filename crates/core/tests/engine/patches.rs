@@ -2,7 +2,7 @@
 
 use podward_core::hooks::{consumer_key_of, hook_finalizer};
 use podward_core::keys::{self, Key, SERVICE_READY_GATE, Stage};
-use podward_core::{Pod, on_create, on_update};
+use podward_core::{Pod, on_create, on_update, without_managed_fields};
 use serde_json::{Value, json};
 
 use crate::words::NOW;
@@ -269,4 +269,28 @@ fn update_leaves_pods_alone_that_did_not_opt_in() {
     let mut bare = out;
     bare["metadata"] = json!({"name": "web-0"});
     assert!(on_update(None, &read(&bare), NOW).0.is_empty());
+}
+
+#[test]
+fn managed_fields_are_removed_from_new_pods_that_nobody_has_applied() {
+    let removes = |pod: &Value, inject: bool| {
+        let patch = without_managed_fields(json_patch::Patch(Vec::new()), &read(pod), inject);
+        let mut patched = pod.clone();
+        json_patch::patch(&mut patched, &patch).unwrap();
+        let mut expected = pod.clone();
+        let metadata = expected["metadata"].as_object_mut().unwrap();
+        let had = metadata.remove("managedFields").is_some();
+        assert!(patch.0.is_empty() || patched == expected, "{patch:?}");
+        had && !patch.0.is_empty()
+    };
+    let opted_in = full_pod(json!({keys::CONTROL_LABEL: "true"}));
+    let plain = full_pod(json!({"app": "web"}));
+    assert!(removes(&opted_in, false) && removes(&plain, true) && !removes(&plain, false));
+    assert!(!removes(&full_pod(json!({keys::CONTROL_LABEL: "false"})), true), "it stays out");
+    let mut applied = opted_in.clone();
+    applied["metadata"]["managedFields"][0]["operation"] = json!("Apply");
+    assert!(!removes(&applied, false));
+    let mut none = opted_in;
+    none["metadata"].as_object_mut().unwrap().remove("managedFields");
+    assert!(!removes(&none, false), "the API server refuses to remove what is not there");
 }

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use crate::rule_model::{Labels, Model, PODS, act};
 use podward_core::hooks::Selector;
-use podward_core::keys::SERVICE_AVAILABLE;
+use podward_core::keys::{DELETE_OPERATION, SERVICE_AVAILABLE, Stage};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
@@ -63,13 +63,35 @@ fn budget(most: u32, fewest: u32) -> RuleSet {
 #[derive(Clone, Debug)]
 struct One {
     available: bool,
+    ends_workload: bool,
+    drained: bool,
     asked_at: Option<i64>,
     others: u8,
 }
 
+impl One {
+    fn labels(&self) -> Labels {
+        let available = self.available.then(|| SERVICE_AVAILABLE.to_owned());
+        let drained = self.drained.then(|| Stage::Operate.key(DELETE_OPERATION));
+        available.into_iter().chain(drained).map(|key| (key, "1".to_owned())).collect()
+    }
+
+    /// A pod that may be deleted because its workload ends is as good as deleted.
+    fn counts(&self) -> bool {
+        self.available || !self.drained || !self.ends_workload
+    }
+}
+
 fn one() -> impl Strategy<Value = One> {
-    (prop::bool::weighted(0.8), prop::option::of(0..20i64), 0..6u8)
-        .prop_map(|(available, asked_at, others)| One { available, asked_at, others })
+    (prop::bool::weighted(0.8), any::<[bool; 2]>(), prop::option::of(0..20i64), 0..6u8).prop_map(
+        |(available, [ends_workload, drained], asked_at, others)| One {
+            available,
+            ends_workload,
+            drained,
+            asked_at,
+            others,
+        },
+    )
 }
 
 proptest! {
@@ -80,10 +102,7 @@ proptest! {
     ) {
         let set = budget(most, fewest);
         let names: Vec<String> = (0..pods.len()).map(|pod| format!("web-{pod:02}")).collect();
-        let labels: Vec<Labels> = pods
-            .iter()
-            .map(|pod| if pod.available { Labels::from([(SERVICE_AVAILABLE.to_owned(), "1".to_owned())]) } else { Labels::new() })
-            .collect();
+        let labels: Vec<Labels> = pods.iter().map(One::labels).collect();
         let asked: Vec<Vec<CheckRequest>> = pods
             .iter()
             .map(|pod| {
@@ -96,6 +115,7 @@ proptest! {
                 pod: RulePod { namespace: "shop", name: &names[pod], uid: &names[pod], labels: &labels[pod], skip: None },
                 check_requests: &asked[pod],
                 sets: &[0],
+                ends_workload: pods[pod].ends_workload,
             })
             .collect();
         let others = |pod: &RulePod<'_>, _: &CheckRequest| {
@@ -120,8 +140,9 @@ proptest! {
             .filter_map(|(pod, name)| Some((pod.asked_at?, name.as_str())))
             .collect();
         may.sort_unstable();
-        let out = pods.iter().filter(|pod| !pod.available).count() as i64 + stored_grants.grants().len() as i64;
-        let room = (i64::from(most) - i64::from(missing) - out).min(pods.len() as i64 - out - i64::from(fewest)).max(0);
+        let all = pods.iter().filter(|pod| pod.counts()).count() as i64;
+        let out = pods.iter().filter(|pod| !pod.available && pod.counts()).count() as i64 + stored_grants.grants().len() as i64;
+        let room = (i64::from(most) - i64::from(missing) - out).min(all - out - i64::from(fewest)).max(0);
         let expected: Vec<&str> = may.into_iter().map(|(_, name)| name).take(room as usize).collect();
         prop_assert_eq!(given, expected);
         for verdict in &result.verdicts {
@@ -130,4 +151,43 @@ proptest! {
             prop_assert_eq!(verdict.refusals.is_empty(), granted || !pod.pod.is_available(), "{:?}", verdict);
         }
     }
+}
+
+/// A pod of a Job that ends has the most restarts. It is drained, and waits until the others are gone, which need its
+/// room.
+#[test]
+fn a_pod_that_waits_for_the_others_of_its_workload_takes_no_room() {
+    let (set, none) = (budget(1, 0), Grants::default());
+    let serves = Labels::from([(SERVICE_AVAILABLE.to_owned(), "1".to_owned())]);
+    let drained = Labels::from([(Stage::Operate.key(DELETE_OPERATION), "1".to_owned())]);
+    let request = |at: &str| {
+        vec![CheckRequest {
+            stage: CheckStage::PreCheck,
+            operation: DELETE_OPERATION.to_owned(),
+            asked_at: at.to_owned(),
+        }]
+    };
+    let requests = [Vec::new(), request("1"), request("2")];
+    let given = |labels: [&Labels; 3], ends_workload: bool, stored_grants: &Grants| {
+        let members =
+            ["a", "b", "c"].into_iter().zip(labels).zip(&requests).map(|((name, labels), requests)| {
+                let pod = RulePod { namespace: "shop", name, uid: name, labels, skip: None };
+                RuleMember { pod, check_requests: requests, sets: &[0], ends_workload }
+            });
+        let members: Vec<RuleMember<'_>> = members.collect();
+        let budget = RuleBudget { set: &set, stored_grants, missing: 0, is_current: true };
+        let result = settle("me", &[budget], &members, &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
+        result.new_grants[0].clone().unwrap_or_else(|| stored_grants.clone())
+    };
+    let names = |grants: &Grants| grants.grants().iter().map(|grant| grant.pod.clone()).collect::<Vec<_>>();
+    let (draining, no_names) = (Labels::new(), Vec::<String>::new());
+    assert_eq!(
+        names(&given([&drained, &serves, &serves], false, &none)),
+        no_names,
+        "its workload does not end"
+    );
+    assert_eq!(names(&given([&draining, &serves, &serves], true, &none)), no_names, "it still drains");
+    let one = given([&drained, &serves, &serves], true, &none);
+    assert_eq!(names(&one), ["b"], "one at a time");
+    assert_eq!(names(&given([&drained, &serves, &serves], true, &one)), ["b"], "the granted pod counts");
 }

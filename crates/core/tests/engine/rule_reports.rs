@@ -73,6 +73,7 @@ fn details_are_those_of_the_wire() {
             pod: RulePod { namespace: "shop", name, uid: name, labels: &on, skip: None },
             check_requests,
             sets: &[0],
+            ends_workload: false,
         })
         .collect();
     let budget = RuleBudget { set: &set, stored_grants: &stored_grants, missing: 0, is_current: true };
@@ -138,6 +139,7 @@ fn five_thousand_pods_fit_whatever_their_names() {
                     },
                     check_requests: &asked[pod],
                     sets: &[0],
+                    ends_workload: false,
                 })
                 .collect();
             let mut stored_grants = Grants::default();
@@ -174,6 +176,7 @@ fn each_rule_set_has_its_own_report() {
         pod: pod(name),
         check_requests: &asked[..usize::from(asks)],
         sets,
+        ends_workload: false,
     };
     let members = [
         member("a", &[0, 1], true),
@@ -227,6 +230,7 @@ fn the_details_of_one_pod_are_limited() {
             pod: RulePod { namespace: "shop", name, uid: name, labels: &on, skip: None },
             check_requests: &asked,
             sets: &[0],
+            ends_workload: false,
         })
         .collect();
     for answers in [&Rants as &dyn WebhookAnswers, &Approves] {

@@ -218,7 +218,7 @@ fn a_pod_with_many_requests_and_a_long_skip_text() {
         .collect();
     let places: Vec<usize> = (0..sets.len()).collect();
     let pod = RulePod { skip: Some(&skipped), ..pod("web-0", &on) };
-    let member = RuleMember { pod, check_requests: &check_requests, sets: &places };
+    let member = RuleMember { pod, check_requests: &check_requests, sets: &places, ends_workload: false };
     let settlement = settle("me", &budgets, &[member], &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
     assert_eq!(settlement.verdicts.len(), check_requests.len() * sets.len());
     assert!(settlement.verdicts.iter().all(|verdict| verdict.refusals.len() == 1), "the text is ignored");
@@ -249,6 +249,7 @@ fn decide(
             pod: pod(name, labels),
             check_requests,
             sets: &places,
+            ends_workload: false,
         })
         .collect();
     settle("me", &budgets, &members, &NoWebhookAnswers, &|_, _| others)
@@ -385,7 +386,7 @@ fn a_grant_stays_while_its_operation_requests_it() {
     let mut twice = on.clone();
     twice.insert("x".to_owned(), "y".to_owned());
     let two = [check_request("1"), CheckRequest { operation: "b".to_owned(), ..check_request("5") }];
-    let member = RuleMember { pod: pod("a", &twice), check_requests: &two, sets: &[0] };
+    let member = RuleMember { pod: pod("a", &twice), check_requests: &two, sets: &[0], ends_workload: false };
     let budget = RuleBudget { set: &one, stored_grants: &stored_grants, missing: 0, is_current: true };
     let second = settle("me", &[budget], &[member], &NoWebhookAnswers, &|_, _| OtherChecks::Agree);
     assert_eq!(second.new_grants[0].as_ref().unwrap().grants().len(), 2);

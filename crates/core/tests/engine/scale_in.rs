@@ -4,9 +4,9 @@
 
 use std::collections::BTreeMap;
 
+use podward_core::deletion::JointDeletion::{After, Now};
 use podward_core::deletion::{
-    DeletionProgress, JointDeletion, Ruling, Workload, WorkloadPod, WorkloadPodRequest, WorkloadRulings,
-    is_by_workload,
+    DeletionProgress, Ruling, Workload, WorkloadPod, WorkloadPodRequest, WorkloadRulings, is_by_workload,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -85,6 +85,7 @@ impl Model {
                 uid: format!("u{number}"),
                 revision: None,
                 in_service: true,
+                restarts: 0,
                 request: None,
             },
             version: 1,
@@ -140,6 +141,7 @@ impl Model {
                             by_workload: true,
                             progress: DeletionProgress::Requested,
                             ends_workload: false,
+                            let_go: false,
                         }),
                     );
                 }
@@ -153,6 +155,7 @@ impl Model {
                         by_workload: false,
                         progress: DeletionProgress::Requested,
                         ends_workload: false,
+                        let_go: false,
                     }),
                 );
             }
@@ -297,11 +300,12 @@ proptest! {
 }
 
 fn member(name: &str, request: Option<WorkloadPodRequest>) -> WorkloadPod {
-    WorkloadPod { name: name.to_owned(), uid: name.to_owned(), revision: None, in_service: true, request }
+    let (name, uid) = (name.to_owned(), name.to_owned());
+    WorkloadPod { name, uid, revision: None, in_service: true, restarts: 0, request }
 }
 
 fn requested(at: i64, by_workload: bool, progress: DeletionProgress) -> Option<WorkloadPodRequest> {
-    Some(WorkloadPodRequest { at, by_workload, progress, ends_workload: false })
+    Some(WorkloadPodRequest { at, by_workload, progress, ends_workload: false, let_go: false })
 }
 
 fn go(rulings: &BTreeMap<&str, Ruling>) -> Vec<String> {
@@ -358,7 +362,7 @@ fn stateful_sets_daemon_sets_and_what_ends() {
 fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
     use DeletionProgress::{Passed, Requested};
     let ends = |at| requested(at, true, Requested).map(|of| WorkloadPodRequest { ends_workload: true, ..of });
-    let job = Workload::Job { wanted: 2, reported: 2, counts_restarts: false };
+    let job = Workload::Job { wanted: 2, reported: 2, restart_limit: None };
     let active = [member("a", None), member("b", None)];
     assert!(job.ends_by_request(&active) && !Workload::Count { wanted: 2 }.ends_by_request(&active));
     assert_eq!(job.may_go(&active, "a", 1), Ok(()));
@@ -372,7 +376,7 @@ fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
     assert!(job.may_go(&surplus, "b", 2).is_err());
     assert_eq!(go(&job.rule(&surplus)), ["a"]);
     assert_eq!(
-        go(&Workload::Job { wanted: 3, reported: 3, counts_restarts: false }.rule(&surplus)),
+        go(&Workload::Job { wanted: 3, reported: 3, restart_limit: None }.rule(&surplus)),
         Vec::<String>::new()
     );
 }
@@ -380,7 +384,7 @@ fn a_job_without_surplus_pods_ends_by_a_delete_of_its_controller() {
 /// Surplus pods are gone, and the Job's controller, which has not observed it, chooses another one.
 #[test]
 fn a_job_that_reports_surplus_pods_does_not_end() {
-    let job = Workload::Job { wanted: 1, reported: 3, counts_restarts: false };
+    let job = Workload::Job { wanted: 1, reported: 3, restart_limit: None };
     let left = [member("c", None)];
     assert!(!job.ends_by_request(&left));
     let why = job.may_go(&left, "c", 1).unwrap_err();
@@ -391,25 +395,63 @@ fn a_job_that_reports_surplus_pods_does_not_end() {
 #[test]
 fn the_pods_of_a_job_that_restarted_too_often_are_deleted_together() {
     use DeletionProgress::{Granted, Passed};
-    let ends = |at, progress| {
-        requested(at, true, progress).map(|of| WorkloadPodRequest { ends_workload: true, ..of })
-    };
-    let job = Workload::Job { wanted: 2, reported: 2, counts_restarts: true };
-    let draining = [member("a", ends(1, Granted)), member("b", ends(2, Passed)), member("c", None)];
-    assert_eq!(job.joint_deletion(&draining, "a"), JointDeletion::With(vec!["b".to_owned()]));
-    let drained = [member("a", ends(1, Granted)), member("b", ends(2, Granted)), member("c", None)];
-    let others = JointDeletion::Now(vec!["b".to_owned()]);
-    assert_eq!(job.joint_deletion(&drained, "a"), others);
+    let job = |restart_limit| Workload::Job { wanted: 2, reported: 2, restart_limit };
+    let [draining, drained, both] = [(Granted, Passed), (Granted, Granted), (Passed, Passed)]
+        .map(|(a, b)| [restarted("a", 1, a), restarted("b", 1, b), member("c", None)]);
+    let (now, after) = (|name: &str| Now(vec![name.to_owned()]), |name: &str| After(vec![name.to_owned()]));
+    assert_eq!(job(Some(2)).joint_deletion(&draining, "a"), after("b"));
+    assert_eq!(job(Some(2)).joint_deletion(&drained, "a"), now("b"));
     // A pod on a lost node may be deleted although its drain has not ended. It does not wait for itself.
-    assert_eq!(job.joint_deletion(&draining, "b"), JointDeletion::Now(vec!["a".to_owned()]));
-    let both = [member("a", ends(1, Passed)), member("b", ends(2, Passed)), member("c", None)];
-    assert_eq!(job.joint_deletion(&both, "b"), JointDeletion::With(vec!["a".to_owned()]));
+    assert_eq!(job(Some(2)).joint_deletion(&draining, "b"), now("a"));
+    assert_eq!(job(Some(2)).joint_deletion(&both, "b"), after("a"));
+    assert_eq!(job(Some(9)).joint_deletion(&both, "b"), after("a"), "the list is older than the restarts");
 
-    let alone = JointDeletion::Now(Vec::new());
-    let other_request = [member("a", requested(1, true, Granted)), member("b", ends(2, Passed))];
-    assert_eq!(job.joint_deletion(&other_request, "a"), alone);
-    let never = Workload::Job { wanted: 2, reported: 2, counts_restarts: false };
-    assert_eq!(never.joint_deletion(&draining, "a"), alone);
+    let other_request = [member("a", requested(1, true, Granted)), restarted("b", 2, Passed)];
+    assert_eq!(job(Some(2)).joint_deletion(&other_request, "a"), Now(Vec::new()));
+    assert_eq!(job(None).joint_deletion(&draining, "a"), Now(Vec::new()));
+}
+
+/// The controller's deletes arrive one by one. If one is refused, the other pod must not have been the one that counts.
+#[test]
+fn the_pods_with_the_restarts_that_a_job_fails_by_go_last() {
+    use DeletionProgress::{Granted, Passed};
+    let job = Workload::Job { wanted: 3, reported: 3, restart_limit: Some(6) };
+    let pods = [restarted("a", 6, Granted), restarted("b", 0, Granted), restarted("c", 5, Passed)];
+    assert_eq!(job.joint_deletion(&pods, "b"), Now(Vec::new()));
+    assert_eq!(job.joint_deletion(&pods, "c"), Now(Vec::new()));
+    assert_eq!(job.joint_deletion(&pods, "a"), After(vec!["b".to_owned(), "c".to_owned()]));
+    assert_eq!(job.joint_deletion(&pods[..1], "a"), Now(Vec::new()));
+
+    let pods = [restarted("a", 4, Granted), restarted("b", 1, Granted), restarted("c", 5, Granted)];
+    assert_eq!(job.joint_deletion(&pods, "b"), Now(Vec::new()));
+    assert_eq!(job.joint_deletion(&pods, "a"), After(vec!["b".to_owned()]));
+    let last = [pods[0].clone(), pods[2].clone()];
+    assert_eq!(job.joint_deletion(&last, "a"), Now(vec!["c".to_owned()]));
+}
+
+/// Its containers were restarted after it had been let go. It is deleted in a moment, and its restarts with it.
+#[test]
+fn a_pod_that_was_let_go_frees_no_other_pod() {
+    use DeletionProgress::Granted;
+    let job = Workload::Job { wanted: 3, reported: 3, restart_limit: Some(6) };
+    let let_go = |pod: WorkloadPod| {
+        let request = pod.request.map(|request| WorkloadPodRequest { let_go: true, ..request });
+        WorkloadPod { request, ..pod }
+    };
+    let mut pods = ["b", "c", "d", "x", "y"].map(|name| restarted(name, 2, Granted));
+    assert_eq!(job.joint_deletion(&pods, "b"), Now(Vec::new()));
+    pods[0] = let_go(restarted("b", 3, Granted));
+    assert_eq!(job.joint_deletion(&pods, "d"), After(vec!["b".to_owned(), "c".to_owned()]));
+    // It counts if the others are not enough: one of the last pods was written before the leader ended.
+    let last = [restarted("a", 4, Granted), let_go(restarted("c", 2, Granted))];
+    assert_eq!(job.joint_deletion(&last, "a"), Now(vec!["c".to_owned()]));
+}
+
+/// Returns a pod whose containers were restarted, and which the controller of its Job deletes because the Job ends.
+fn restarted(name: &str, restarts: u32, progress: DeletionProgress) -> WorkloadPod {
+    let request = requested(1, true, progress);
+    let request = request.map(|request| WorkloadPodRequest { ends_workload: true, ..request });
+    WorkloadPod { restarts, ..member(name, request) }
 }
 
 /// The DaemonSet controller reads pods from a cache. It may request the delete of the next pod when the previous one is

@@ -15,7 +15,7 @@ use podward_core::{Operations, UnixNanos};
 use podward_kube_util::owners::{Owner, resource_of, selector, wants};
 use podward_kube_util::{ApiError, CachedPod, now, pod_call};
 
-use super::pod_list::{self, PodList, PodMetadata};
+use super::pod_list::{self, ListedPart, PodList, PodMetadata};
 
 /// The label with the revision of a pod of a StatefulSet.
 const REVISION: &str = "controller-revision-hash";
@@ -58,7 +58,8 @@ impl OwnerCounts {
         let may_go = self.workload.may_go(&self.members, uid, now.0);
         if let Some(place) = place {
             let progress = DeletionProgress::Requested;
-            let request = WorkloadPodRequest { at: now.0, by_workload: true, progress, ends_workload };
+            let request =
+                WorkloadPodRequest { at: now.0, by_workload: true, progress, ends_workload, let_go: false };
             self.members[place].request = if may_go.is_ok() { Some(request) } else { before };
         }
         let joint = (ends_workload && self.workload.ends_together()).then_some(JointState::Waits);
@@ -66,11 +67,12 @@ impl OwnerCounts {
     }
 }
 
-/// Reads `owner` and its pods. Nothing comes from a cache.
+/// Reads `owner` and `part` of its pods. Nothing comes from a cache.
 pub(crate) async fn read(
     client: &Client,
     pod: &CachedPod,
     owner: &OwnerReference,
+    part: ListedPart,
 ) -> Result<OwnerCounts, ApiError> {
     let ending =
         OwnerCounts { workload: Workload::Ending, members: Vec::new(), version: None, has_idle: false };
@@ -87,7 +89,7 @@ pub(crate) async fn read(
     let params = ListParams { label_selector: selector(&found), ..ListParams::default() }
         .fields("status.phase!=Succeeded,status.phase!=Failed");
     let PodList { mut pods, version } =
-        pod_list::list(client, &pod.key(), "list the pods with the same owner as", params).await?;
+        pod_list::list(client, &pod.key(), "list the pods with the same owner as", params, part).await?;
     pods.retain(|pod| is_active_member(pod, owner));
     let now = now();
     let has_idle = pods.iter().any(|pod| is_idle(pod, now));
@@ -106,6 +108,7 @@ fn member_of(pod: PodMetadata) -> WorkloadPod {
         revision: pod.labels.get(REVISION).cloned(),
         in_service: is_in_service(&pod),
         request: request_of(&pod),
+        restarts: pod.restarts,
         name: pod.name,
         uid: pod.uid,
     }
@@ -145,12 +148,14 @@ pub(super) fn request_of(pod: &PodMetadata) -> Option<WorkloadPodRequest> {
             by_workload: request.by_workload,
             progress,
             ends_workload: request.ends_workload,
+            let_go: matches!(request.joint, Some(JointState::MayGoSince(_))),
         }),
         None => Some(WorkloadPodRequest {
             at: label.parse().unwrap_or_default(),
             by_workload: false,
             progress,
             ends_workload: false,
+            let_go: false,
         }),
     }
 }

@@ -1,5 +1,5 @@
 //! Lists of pods in pages. Only what is counted is decoded: most of the metadata of a pod are managed fields, which the
-//! API server always sends.
+//! API server always sends, and whole pods are listed only where their restarts count.
 
 use std::collections::BTreeMap;
 
@@ -25,6 +25,9 @@ pub(super) struct PodMetadata {
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) owner_references: Vec<OwnerReference>,
     deletion_timestamp: Option<IgnoredAny>,
+    /// The number of restarts of its containers. 0 if only the metadata were listed.
+    #[serde(skip)]
+    pub(super) restarts: u32,
 }
 
 impl PodMetadata {
@@ -36,6 +39,36 @@ impl PodMetadata {
 #[derive(Clone, Deserialize)]
 struct Listed {
     metadata: PodMetadata,
+    #[serde(default)]
+    status: ListedStatus,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListedStatus {
+    init_container_statuses: Vec<ListedContainer>,
+    container_statuses: Vec<ListedContainer>,
+}
+
+#[derive(Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ListedContainer {
+    restart_count: u32,
+}
+
+impl Listed {
+    fn into_pod(self) -> PodMetadata {
+        let containers = self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
+        let restarts = containers.map(|container| container.restart_count).fold(0, u32::saturating_add);
+        PodMetadata { restarts, ..self.metadata }
+    }
+}
+
+/// The part of each pod that a list contains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListedPart {
+    Metadata,
+    MetadataAndRestarts,
 }
 
 /// The pods of a list.
@@ -45,24 +78,29 @@ pub(super) struct PodList {
     pub(super) version: u64,
 }
 
-/// Lists the pods that `params` select in the namespace of `pod`, all in one version. `what` is the attempted action for
+/// Lists `part` of the pods that `params` select in the namespace of `pod`, all in one version. `what` is the attempted action for
 /// errors, a verb phrase such as `list the pods with the same owner as`.
 pub(super) async fn list(
     client: &Client,
     pod: &PodKey,
     what: &'static str,
     params: ListParams,
+    part: ListedPart,
 ) -> Result<PodList, ApiError> {
     let requests = Request::new(Pod::url_path(&(), Some(&pod.namespace)));
     let mut params = params.limit(PAGE_SIZE);
     let mut pods = Vec::new();
     loop {
         let page = async {
-            let request = requests.list_metadata(&params).map_err(Error::BuildRequest)?;
+            let request = match part {
+                ListedPart::Metadata => requests.list_metadata(&params),
+                ListedPart::MetadataAndRestarts => requests.list(&params),
+            };
+            let request = request.map_err(Error::BuildRequest)?;
             client.request::<ObjectList<Listed>>(request).await
         };
         let page = pod_call(what, pod, page).await?;
-        pods.extend(page.items.into_iter().map(|listed| listed.metadata));
+        pods.extend(page.items.into_iter().map(Listed::into_pod));
         match page.metadata.continue_.filter(|next| !next.is_empty()) {
             Some(next) => params = params.continue_token(&next),
             None => {

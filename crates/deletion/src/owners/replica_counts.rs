@@ -11,6 +11,7 @@ use podward_core::deletion::{Ruling, WorkloadRulings};
 use podward_kube_util::{ApiError, CachedPod};
 
 use super::pod_counts::{self, OwnerCounts};
+use super::pod_list::ListedPart;
 use crate::last_timeout::LastTimeout;
 use crate::read_time::ReadTime;
 use crate::watches::WaitingPods;
@@ -40,7 +41,9 @@ impl PerOwnerCount {
         owner: &OwnerReference,
         asked: Instant,
     ) -> Result<OwnerCounts, ApiError> {
-        self.last_timeout.read(asked, async || pod_counts::read(client, pod, owner).await).await
+        self.last_timeout
+            .read(asked, async || pod_counts::read(client, pod, owner, ListedPart::Metadata).await)
+            .await
     }
 }
 

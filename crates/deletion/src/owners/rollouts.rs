@@ -15,7 +15,7 @@ use podward_kube_util::owners::{Owner, label_selector};
 use podward_kube_util::{ApiError, CachedPod, pod_call};
 
 use super::pod_counts::{is_in_service, request_of};
-use super::pod_list::{self, PodMetadata};
+use super::pod_list::{self, ListedPart, PodMetadata};
 use crate::last_timeout::LastTimeout;
 use crate::read_time::ReadTime;
 use crate::waiting_rollouts::WaitingRollout;
@@ -92,7 +92,8 @@ impl Rollouts {
         let at = Instant::now();
         let params = ListParams::default().labels(&rolling.rollout.selector.to_string());
         let key = pod.key();
-        let list = async || pod_list::list(client, &key, "list the pods of the Deployment of", params).await;
+        let what = "list the pods of the Deployment of";
+        let list = async || pod_list::list(client, &key, what, params, ListedPart::Metadata).await;
         let list = count.last_timeout.read(asked, list).await?;
         let serving: Vec<RolloutPod> = list.pods.iter().filter_map(serving).collect();
         count.rollout.count(rolling.at_least, &serving);

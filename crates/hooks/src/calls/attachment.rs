@@ -167,12 +167,11 @@ impl AttachedStreams {
                 answer = answers.recv() => answer,
             };
             let Some(v1::AttachAnswer { call_id, response }) = answer else { break };
+            // A late answer too shows that the hook system answers on this stream.
+            stream.unanswered.store(0, Ordering::Relaxed);
             match stream.take(call_id) {
-                Some(waits) => {
-                    stream.unanswered.store(0, Ordering::Relaxed);
-                    // An answer without a response has no outcome. The caller reports that.
-                    drop(waits.send(response.unwrap_or_default()));
-                }
+                // An answer without a response has no outcome. The caller reports that.
+                Some(waits) => drop(waits.send(response.unwrap_or_default())),
                 None => self.metrics.ignored(&self.hook),
             }
         }

@@ -8,7 +8,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Client, ResourceExt};
 use podward_api::LifecycleHook;
-use podward_core::hooks::Hook;
+use podward_core::hooks::{Hook, hook_finalizer};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::calls::driver::{HookDriver, HookTransport};
@@ -108,19 +108,22 @@ impl HookWatch {
         self.shared.hooks.push(name.to_owned());
         let (before, after) = (before.map(|before| before.hook), after.map(|after| after.hook));
         if before != after {
-            self.wake_for(before.as_ref(), after.as_ref());
+            self.wake_for(name, before.as_ref(), after.as_ref());
         }
     }
 
-    /// Wakes the pods that the hook is or was responsible for.
-    fn wake_for(&self, before: Option<&Hook>, after: Option<&Hook>) {
+    /// Wakes the pods that the hook `name` is or was responsible for, and those that have its finalizer: it can hold
+    /// pods that it does not select any more.
+    fn wake_for(&self, name: &str, before: Option<&Hook>, after: Option<&Hook>) {
         let directory = self.shared.directory.read();
         if directory.hooks().is_none() {
             return;
         }
+        let finalizer = hook_finalizer(name);
         let concerns = |pod: &CachedPod| {
-            let hooks = before.into_iter().chain(after);
-            hooks.into_iter().any(|hook| directory.concerns(hook, pod).unwrap_or(true))
+            let mut hooks = before.into_iter().chain(after);
+            pod.view().finalizers.contains(&finalizer)
+                || hooks.any(|hook| directory.concerns(hook, pod).unwrap_or(true))
         };
         self.shared.wake(concerns);
     }

@@ -1,13 +1,22 @@
 //! Hook systems that connect to Podward.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
 use podward_core::hooks::HookAnswers;
 use podward_proto::v1;
 use podward_proto::v1::attach_response::Message;
+use podward_support::eventually;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use super::hook_server::done;
 use super::{Fixture, TEST_TIMEOUT, hook, pod, question};
-use crate::{AttachError, Attachment};
+use crate::calls::attachment::AttachedStreams;
+use crate::questions::table::{QuestionTable, TableOutput};
+use crate::{AttachError, Attachment, HookMetrics};
 
 async fn next(attachment: &mut Attachment) -> Message {
     let message = tokio::time::timeout(TEST_TIMEOUT, attachment.calls.recv()).await.expect("nothing came");
@@ -126,6 +135,33 @@ async fn a_stream_that_does_not_answer_is_asked_after_one_that_does() {
     answer(&works, asked.call_id, "by the other").await;
     assert_eq!(fixture.ask_until_done(&pod("a"), &question("bridge")).await, "by the other");
     assert!(!reads.is_finished(), "its stream has not ended");
+}
+
+#[tokio::test]
+async fn a_stream_whose_answer_is_late_is_asked_again() {
+    let (table, metrics) = (QuestionTable::new(TableOutput::default()), HookMetrics::default());
+    let (closed, tasks) = (CancellationToken::new(), TaskTracker::new());
+    let table = Arc::new(Mutex::new(table));
+    let streams = Arc::new(AttachedStreams::new("bridge", 8, table, metrics.clone(), closed, tasks));
+    let ask = async |timeout| streams.handle(v1::HandleRequest::default(), String::new(), timeout).await;
+    let mut late = streams.attach().unwrap();
+    assert!(matches!(next(&mut late).await, Message::Attached(_)));
+    ask(Duration::from_millis(1)).await.unwrap_err();
+    let asked = call(&mut late).await;
+    assert!(matches!(next(&mut late).await, Message::Cancelled(_)));
+
+    let mut other = streams.attach().unwrap();
+    assert!(matches!(next(&mut other).await, Message::Attached(_)));
+    answer(&late, asked.call_id, "late").await;
+    let ignored = || metrics.ignored_so_far("bridge");
+    eventually(TEST_TIMEOUT, || ignored().to_string(), || ignored() == 1).await.unwrap();
+    // Both streams have no call: the older one is asked.
+    let asked = tokio::select! {
+        asked = call(&mut late) => asked,
+        _ = call(&mut other) => panic!("the stream with the late answer was passed over"),
+        _ = ask(TEST_TIMEOUT) => panic!("nobody has answered"),
+    };
+    assert_eq!(asked.call_id, 2);
 }
 
 #[tokio::test]

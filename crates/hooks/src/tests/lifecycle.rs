@@ -1,7 +1,10 @@
 //! From the first list to the last call.
 
-use futures::StreamExt;
-use podward_core::hooks::{Hook, HookAnswer};
+use std::sync::Arc;
+
+use futures::{FutureExt, StreamExt};
+use podward_core::hooks::{Hook, HookAnswer, hook_finalizer};
+use podward_kube_util::CachedPod;
 use podward_support::{eventually, metrics_text};
 use prometheus_client::registry::Registry;
 use serde_json::json;
@@ -9,7 +12,7 @@ use serde_json::json;
 use super::hook_server::{HookServer, done};
 use super::{ApiServer, Fixture, HookArgs, TEST_TIMEOUT, hook, pod, question};
 
-fn names(hooks: &[std::sync::Arc<Hook>]) -> Vec<&str> {
+fn names(hooks: &[Arc<Hook>]) -> Vec<&str> {
     hooks.iter().map(|hook| hook.name.as_str()).collect()
 }
 
@@ -85,6 +88,42 @@ async fn pods_wake_when_other_hooks_are_for_them() {
     fixture.api.delete_hook("web");
     fixture.until(|fixture| hooks(fixture).as_deref() == Some("core")).await;
     assert!(fixture.hook_calls.hooks_for(&pod("web")).unwrap().1.get("web").is_none());
+}
+
+/// Returns a pod that has the finalizer of the hook `lb`.
+fn held_by_lb() -> Arc<CachedPod> {
+    let value = json!({"metadata": {
+        "name": "held", "namespace": "shop", "uid": "uid-held", "labels": {"app": "other"},
+        "finalizers": [hook_finalizer("lb")],
+    }});
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+/// Runs `change` and waits until it wakes the pod of [`held_by_lb`].
+async fn until_it_wakes_held(fixture: &mut Fixture, change: impl FnOnce(&ApiServer)) {
+    // All pods are woken when the hooks and the namespaces are listed.
+    while fixture.woken.next().now_or_never().is_some() {}
+    change(&fixture.api);
+    let woken = async { while fixture.woken.next().await.expect("the stream ended").name != "held" {} };
+    tokio::time::timeout(TEST_TIMEOUT, woken).await.expect("it was not woken");
+}
+
+#[tokio::test]
+async fn a_pod_that_a_hook_holds_and_does_not_select_wakes_when_the_hook_changes_and_is_deleted() {
+    let with = |policy: &str| {
+        let selector = json!({"matchLabels": {"app": "web"}});
+        hook("lb", json!({"attachment": {}, "podSelector": selector, "deadlinePolicy": policy}))
+    };
+    let mut fixture = Fixture::with(&[with("Hold")], &[held_by_lb()]).await;
+    until_it_wakes_held(&mut fixture, |api| api.put_hook(with("Proceed"))).await;
+    until_it_wakes_held(&mut fixture, |api| api.delete_hook("lb")).await;
+}
+
+#[tokio::test]
+async fn a_pod_that_an_invalid_hook_holds_wakes_when_the_hook_is_deleted() {
+    let invalid = hook("lb", json!({"attachment": {}, "phases": []}));
+    let mut fixture = Fixture::with(&[invalid], &[held_by_lb()]).await;
+    until_it_wakes_held(&mut fixture, |api| api.delete_hook("lb")).await;
 }
 
 #[tokio::test]

@@ -7,6 +7,7 @@ mod pass;
 mod patch;
 mod removals;
 mod stop;
+mod stopped;
 mod tally;
 mod write;
 
@@ -22,6 +23,7 @@ use podward_core::release::OtherFinalizers;
 use tokio::time::{Instant, timeout_at};
 
 use super::doctor::POLICY_BINDING;
+use crate::connection::with_connection;
 use crate::duration::duration;
 use crate::object_target::{one_namespace_or_all, pod_name, usage};
 use confirm::Confirm;
@@ -138,10 +140,11 @@ impl Release {
         }
         // The answer may have taken a while.
         let deadline = Instant::now() + self.timeout;
+        let mut stopped = None;
         if self.stop_services && self.dry_run {
             println!("would stop Podward: {}", installation.describe_stop());
         } else if self.stop_services {
-            installation.stop(deadline).await?;
+            stopped = Some(installation.stop(deadline).await?);
         }
         let targets = TargetPods::new(&client, self.namespace.clone(), self.pods.clone());
         let bindings_are_free = match self.pods.is_empty() {
@@ -157,9 +160,8 @@ impl Release {
         let ended = self.in_time(deadline, "pods", passes).await;
         print!("{}", tally.summary(self.dry_run));
         ended?;
-        let has_stopped = self.stop_services && !self.dry_run;
         if tally.has_failed() || !bindings_are_free {
-            if has_stopped {
+            if stopped.is_some() {
                 eprintln!(
                     "ValidatingAdmissionPolicyBinding {POLICY_BINDING} stays until the command succeeds, and denies the \
                      label {TO_DELETE}"
@@ -167,8 +169,9 @@ impl Release {
             }
             return Ok(ExitCode::FAILURE);
         }
-        if has_stopped {
+        if let Some(stopped) = stopped {
             installation.remove_policy_binding().await?;
+            eprint!("{}", with_connection(&stopped.way_back()));
         }
         Ok(ExitCode::SUCCESS)
     }

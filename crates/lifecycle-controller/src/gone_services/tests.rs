@@ -8,6 +8,7 @@ use podward_support::api_answers::{failure, json_answer};
 use serde_json::json;
 
 use super::*;
+use crate::service_lookup::fixture::ServiceApi;
 
 const FINALIZER: &str = "prot.podopslifecycle.kusionstack.io/web";
 
@@ -32,14 +33,10 @@ fn client(shared: Arc<Mutex<Stored>>, checks: Weak<GoneServiceChecks>) -> Client
             *shared.lock() = Stored { service: !stored.service, changes_after_lookup: false, ..stored };
             checks.upgrade().unwrap().renew("shop", "web");
         }
-        let metadata = |name: &str| json!({"name": name, "namespace": "shop"});
-        let meta = |kind: &str| json!({"apiVersion": "meta.k8s.io/v1", "kind": kind});
         let answer = match request.uri().path() {
             _ if stored.fails => failure(StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
             "/api/v1/namespaces/shop/services/web" if stored.service => {
-                let mut found = meta("PartialObjectMetadata");
-                found["metadata"] = metadata("web");
-                json_answer(&found)
+                json_answer(&json!({"metadata": {"name": "web", "namespace": "shop"}}))
             }
             "/api/v1/namespaces/shop/services/web" => failure(StatusCode::NOT_FOUND, "NotFound"),
             "/api/v1/namespaces" => {
@@ -48,10 +45,10 @@ fn client(shared: Arc<Mutex<Stored>>, checks: Weak<GoneServiceChecks>) -> Client
                 if stored.is_namespace_terminating {
                     namespace["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
                 }
-                let mut list = meta("PartialObjectMetadataList");
-                list["metadata"] = json!({"resourceVersion": "1"});
-                list["items"] = json!([{"metadata": namespace}]);
-                json_answer(&list)
+                json_answer(&json!({
+                    "apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList",
+                    "metadata": {"resourceVersion": "1"}, "items": [{"metadata": namespace}],
+                }))
             }
             other => panic!("{other} was not expected"),
         };
@@ -172,4 +169,27 @@ async fn a_service_that_cannot_exist_is_missing() {
     let found = checks.check(&pod, start + CHECK_DELAY).await.unwrap();
     assert_eq!(found.services.len(), 1, "{found:?}");
     assert_eq!(found.services[0].consumer, "Service/shop/my web");
+}
+
+#[tokio::test]
+async fn many_services_are_looked_up_by_a_few_requests() {
+    let server = ServiceApi::new([("api", json!({})), ("web", json!({}))]);
+    let checks = GoneServiceChecks::new(server.client());
+    let names = (0..1000).map(|number| format!("gone-{number}")).chain(["api".to_owned(), "web".to_owned()]);
+    let held: Vec<(String, String)> =
+        names.map(|name| (format!("Service/shop/{name}"), format!("{FINALIZER}-{name}"))).collect();
+    let finalizers: Vec<&String> = held.iter().map(|(_, finalizer)| finalizer).collect();
+    let expected = json!({"expectedFinalizers": held.iter().cloned().collect::<HashMap<_, _>>()}).to_string();
+    let pod: CachedPod = serde_json::from_value(json!({"metadata": {
+        "name": "web-0", "namespace": "shop", "uid": "u", "finalizers": finalizers,
+        "labels": {CONTROL_LABEL: "true"}, "annotations": {AVAILABLE_CONDITIONS: expected},
+        "deletionTimestamp": "2026-01-01T00:00:00Z",
+    }}))
+    .unwrap();
+    let start = Instant::now();
+    checks.check(&pod, start).await.unwrap();
+    let found = checks.check(&pod, start + CHECK_DELAY).await.unwrap();
+    assert_eq!(found.services.len(), 1000);
+    assert!(found.services.iter().all(|gone| gone.consumer.starts_with("Service/shop/gone-")));
+    assert_eq!(server.requests(), 3, "one page for each Service, and the namespace");
 }

@@ -18,7 +18,7 @@ static SLOW: AsyncMutex<Option<Instant>> = AsyncMutex::const_new(None);
 /// The longest time in which a large answer has to arrive: others wait for it.
 pub(crate) const LARGE_TIME: Duration = Duration::from_secs(10);
 /// The longest wait for other large answers. It is no part of the timeout of a call, which the server has for its answer. A
-/// waiting read counts as a call of its connection, so changes and heartbeats may wait for it.
+/// waiting read counts as a call of its connection, so others may wait for it.
 const LARGE_WAIT: Duration = Duration::from_secs(30);
 /// A large answer that takes longer makes its registry a slow one.
 const SLOW_FROM: Duration = Duration::from_secs(2);

@@ -16,6 +16,13 @@ pub(crate) struct ObservedPod {
     pub(crate) skipped: Arc<SkippedRules>,
     /// The names of the rule sets that select the pod, sorted.
     pub(crate) sets: Vec<String>,
+    /// True if its workload ends, see [`ends_workload`]. Read once for this version of the pod.
+    pub(crate) ends_workload: bool,
+}
+
+/// True if the deletion request of the pod means that its workload ends, so that no other pod replaces it.
+pub(crate) fn ends_workload(pod: &CachedPod) -> bool {
+    pod.deletion_request().is_some_and(|request| request.by_workload && request.ends_workload)
 }
 
 impl ObservedPod {
@@ -40,6 +47,7 @@ impl ObservedPod {
     /// True if replacing this version of the pod with `after` may change a decision.
     pub(crate) fn differs(&self, after: &ObservedPod) -> bool {
         let is_available = |observed: &ObservedPod| observed.pod.labels().contains_key(SERVICE_AVAILABLE);
+        let may_be_deleted = |observed: &ObservedPod| observed.subject().may_be_deleted();
         let is_selected = !self.sets.is_empty() || !after.sets.is_empty();
         let has_requests = !after.requests.is_empty();
         is_selected
@@ -49,6 +57,8 @@ impl ObservedPod {
                 || self.is_terminating() != after.is_terminating()
                 || self.pod.is_terminal() != after.pod.is_terminal()
                 || is_available(self) != is_available(after)
+                || self.ends_workload != after.ends_workload
+                || (after.ends_workload && may_be_deleted(self) != may_be_deleted(after))
                 || (has_requests && self.pod.labels() != after.pod.labels())
                 || (has_requests && self.skipped != after.skipped))
     }

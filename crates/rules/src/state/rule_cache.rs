@@ -9,7 +9,7 @@ use podward_kube_util::{CachedPod, PodKey};
 
 use super::changed_sets::ChangedSets;
 use super::namespace_rules::NamespaceRules;
-use super::observed_pod::ObservedPod;
+use super::observed_pod::{ObservedPod, ends_workload};
 use super::rule_record::RuleRecord;
 
 /// The PodTransitionRules of the cluster, and the pods of the namespaces that have some.
@@ -104,6 +104,7 @@ impl RuleCache {
             requests: check_requests(pod.labels()),
             skipped: Arc::new(pod.skipped_rules()),
             sets: selecting.into_iter().map(|set| set.name.clone()).collect(),
+            ends_workload: ends_workload(pod),
             pod: pod.clone(),
         }
     }

@@ -1,5 +1,5 @@
 //! The part of an API server that rules need: lists and watches of PodTransitionRules, their statuses, the metadata of
-//! pods, and ReplicaSets.
+//! pods, and their owners.
 
 mod controls;
 
@@ -26,6 +26,7 @@ use podward_support::api_answers::{Answer, failure, json_answer};
 pub(super) enum Kind {
     Rules,
     Pods,
+    /// ReplicaSets and Jobs.
     Sets,
 }
 
@@ -231,7 +232,7 @@ impl ApiServer {
         let path: Vec<&str> = head.uri.path().trim_matches('/').split('/').collect();
         let kind = match () {
             () if path.contains(&"podtransitionrules") => Kind::Rules,
-            () if path.contains(&"replicasets") => Kind::Sets,
+            () if path.contains(&"replicasets") || path.contains(&"jobs") => Kind::Sets,
             () => Kind::Pods,
         };
         if kind == Kind::Rules && self.inner.lock().has_no_rules {
@@ -242,7 +243,7 @@ impl ApiServer {
             (Method::GET, _) if query.contains("watch=true") => {
                 self.watch(kind, field.map(ToOwned::to_owned), &query)
             }
-            (Method::GET, [.., "podtransitionrules" | "replicasets" | "pods"]) => {
+            (Method::GET, [.., "podtransitionrules" | "replicasets" | "jobs" | "pods"]) => {
                 // Only lists of one namespace. The list of the watch does not fail.
                 if self.inner.lock().fails_to_list && kind == Kind::Rules && path.contains(&"namespaces") {
                     return failure(StatusCode::FORBIDDEN, "Forbidden");

@@ -264,6 +264,7 @@ fn waiting_pods_are_reconciled_when_a_failure_begins_or_ends() {
             pod: Arc::new(serde_json::from_value(pod(name)).unwrap()),
             requests,
             skipped: Arc::default(),
+            ends_workload: false,
             sets: vec![set.to_owned()],
         };
         rules.pods.insert(name.to_owned(), observed);

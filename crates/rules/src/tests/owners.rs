@@ -227,6 +227,7 @@ fn an_owner_counts_for_a_while_after_the_first_decision_without_its_pod() {
         pod: Arc::new(serde_json::from_value(object).unwrap()),
         requests: Vec::new(),
         skipped: Arc::default(),
+        ends_workload: false,
         sets: sets.iter().map(|set| (*set).to_owned()).collect(),
     };
     let mut finished = of_owner("web-2", "c");

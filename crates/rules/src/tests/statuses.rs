@@ -89,7 +89,12 @@ fn a_status_has_less_than_256_kib() {
         skip: None,
     };
     let members: Vec<RuleMember<'_>> = (0..PODS)
-        .map(|pod| RuleMember { pod: subject(pod), check_requests: &requests[pod], sets: &[0] })
+        .map(|pod| RuleMember {
+            pod: subject(pod),
+            check_requests: &requests[pod],
+            sets: &[0],
+            ends_workload: false,
+        })
         .collect();
     let budget = RuleBudget { set: &record.set, stored_grants: &record.grants, missing: 0, is_current: true };
     let holder = "h".repeat(270);

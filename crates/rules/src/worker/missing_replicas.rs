@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use podward_kube_util::CachedPod;
 
 use super::super::context::RuleContext;
-use super::super::state::OWNER_RECHECK_DELAY;
+use super::super::state::{OWNER_RECHECK_DELAY, ends_workload};
 use super::outside_lists::ListedPods;
 use super::outside_pods::OwnerToList;
 use super::owner_replicas::{UnreadOwner, has_replicas};
@@ -103,7 +103,9 @@ struct MissingOfOwner {
     to_list: Option<OwnerToList>,
 }
 
-/// Returns the pods that `owner`, which has the pods `existing` that are opted in, wants and does not have.
+/// Returns the pods that `owner`, which has the pods `existing` that are opted in, wants and does not have. None if one
+/// of them has a deletion request that means that the owner ends: a Job creates no pods while its controller deletes all
+/// of them, and reports its end only after that.
 ///
 /// # Errors
 /// When the owner can't be read.
@@ -117,7 +119,7 @@ async fn of_owner(
 ) -> Result<MissingOfOwner, UnreadOwner> {
     let wanted = context.owners.wanted(namespace, owner).await?;
     let pods = wanted.count.saturating_sub(u32::try_from(existing.len()).unwrap_or(u32::MAX));
-    if pods == 0 {
+    if pods == 0 || existing.iter().any(|pod| ends_workload(pod)) {
         return Ok(MissingOfOwner::default());
     }
     let none_until = context.outside_pods.none_until(&owner.uid);

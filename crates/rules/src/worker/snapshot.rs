@@ -47,6 +47,7 @@ impl NamespaceSnapshot {
             pod: observed.subject(),
             check_requests: &observed.requests,
             sets,
+            ends_workload: observed.ends_workload,
         })
         .collect()
     }

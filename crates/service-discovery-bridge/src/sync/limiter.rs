@@ -18,6 +18,8 @@ const BURST: Duration = Duration::from_millis(200);
 pub(crate) struct Limiter {
     limits: RegistryLimits,
     calls: Semaphore,
+    /// The calls that may be reads: one fewer. A read may wait long for its answer, and changes and heartbeats must not.
+    reads: Semaphore,
     pace: Mutex<Pace>,
 }
 
@@ -26,6 +28,7 @@ impl Limiter {
         Self {
             limits,
             calls: Semaphore::new(limits.concurrent_calls as usize),
+            reads: Semaphore::new(limits.concurrent_calls.saturating_sub(1).max(1) as usize),
             pace: Mutex::new(Pace::new(limits.changes_per_second, Instant::now())),
         }
     }
@@ -34,6 +37,11 @@ impl Limiter {
     pub(super) async fn call(&self) -> Option<SemaphorePermit<'_>> {
         // It is never closed.
         self.calls.acquire().await.ok()
+    }
+
+    /// Waits until one more read may be made. It counts until the permits are dropped.
+    pub(super) async fn read(&self) -> Option<(SemaphorePermit<'_>, SemaphorePermit<'_>)> {
+        Some((self.reads.acquire().await.ok()?, self.call().await?))
     }
 
     /// Waits until `count` more changes may be made.
@@ -85,6 +93,7 @@ impl Limiters {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
     use proptest::prelude::*;
 
     use super::*;
@@ -124,6 +133,18 @@ mod tests {
         assert_eq!(pace.reserve(200, later), later);
         assert_eq!(pace.reserve(100, later), later);
         assert_eq!(pace.reserve(1, later), later + Duration::from_millis(100));
+    }
+
+    #[test]
+    fn reads_leave_a_call_for_changes() {
+        for (concurrent_calls, most, is_left) in [(1, 1, false), (2, 1, true), (3, 2, true)] {
+            let limiter = Limiter::new(RegistryLimits { concurrent_calls, ..RegistryLimits::default() });
+            let reads: Vec<_> = (0..4).filter_map(|_| limiter.read().now_or_never()).collect();
+            assert_eq!(reads.len(), most, "{concurrent_calls}");
+            assert_eq!(limiter.call().now_or_never().is_some(), is_left, "{concurrent_calls}");
+            drop(reads);
+            assert!(limiter.read().now_or_never().is_some(), "{concurrent_calls}");
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ impl ManagedRegistry {
     /// Makes a read when the limits allow it. Returns `None` when the task is to end: a slow registry does not delay that.
     async fn read<F: Future>(&self, read: F) -> Option<F::Output> {
         let turn = async {
-            let _permit = self.limiter.call().await;
+            let _permit = self.limiter.read().await;
             read.await
         };
         self.fence.run(turn).await

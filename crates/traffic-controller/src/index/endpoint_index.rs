@@ -45,6 +45,8 @@ pub(crate) struct EndpointIndex {
     pub(super) slices: HashMap<Arc<ObjectKey>, IndexedSlice>,
     pub(super) owners: HashMap<EndpointOwner, OwnerEntry>,
     pub(super) by_service: HashMap<ObjectKey, HashSet<Arc<ObjectKey>>>,
+    /// The slices in which an address is, whatever object it belongs to there.
+    pub(super) by_address: HashMap<IpAddr, Vec<Arc<ObjectKey>>>,
     pub(super) services: HashMap<Arc<str>, HashMap<Arc<str>, IndexedService>>,
     /// Nodes change rarely and are copied often.
     nodes: Arc<HashMap<Arc<str>, IndexedNode>>,
@@ -123,6 +125,13 @@ impl EndpointIndex {
                 self.by_service.entry(service).or_default().insert(Arc::clone(&id));
             }
         }
+        old.iter().for_each(|old| self.unlink_addresses(old, &id));
+        for address in slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses) {
+            let slices = self.by_address.entry(*address).or_default();
+            if !slices.iter().any(|slice| Arc::ptr_eq(slice, &id)) {
+                slices.push(Arc::clone(&id));
+            }
+        }
         self.slices.insert(id, slice);
         true
     }
@@ -134,6 +143,7 @@ impl EndpointIndex {
         }
         let Some((id, slice)) = self.slices.remove_entry(key) else { return };
         self.update_owners(&id, Some(&slice), None, origin, origin.change(now));
+        self.unlink_addresses(&slice, &id);
         if let Some(service) = slice.service.as_deref() {
             self.unlink(&ObjectKey::new(&id.namespace, service), &id);
         }
@@ -153,6 +163,17 @@ impl EndpointIndex {
             slices.remove(id);
             if slices.is_empty() {
                 self.by_service.remove(service);
+            }
+        }
+    }
+
+    fn unlink_addresses(&mut self, slice: &IndexedSlice, id: &Arc<ObjectKey>) {
+        for address in slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses) {
+            if let Some(slices) = self.by_address.get_mut(address) {
+                slices.retain(|slice| !Arc::ptr_eq(slice, id));
+                if slices.is_empty() {
+                    self.by_address.remove(address);
+                }
             }
         }
     }

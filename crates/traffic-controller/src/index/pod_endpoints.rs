@@ -58,6 +58,9 @@ pub(crate) struct PodEndpoints {
     pub(crate) never_listed_since: Option<UnixNanos>,
     /// A slice that may list the pod: it has the address of the pod's node, and only ports that the pod does not declare.
     pub(crate) may_be_listed_in: Option<Arc<ObjectKey>>,
+    /// A slice that sends traffic to the address of the pod, but is in another namespace or names another object. Nobody
+    /// waits for it: otherwise its writer could hold the pods of others.
+    pub(crate) also_sent_by: Option<Arc<ObjectKey>>,
     /// True if the pod was never Ready, and no slice has shown it as ready or serving since it was first listed.
     pub(crate) never_sent: bool,
     /// A kind whose watch is interrupted, so that all this may be out of date.
@@ -201,6 +204,7 @@ impl EndpointIndex {
             left_bypass,
             never_listed_since,
             may_be_listed_in,
+            also_sent_by: self.also_sent_by(pod),
             never_sent,
             interrupted: self.interrupted(),
         }
@@ -225,6 +229,28 @@ impl EndpointIndex {
             || slice.ports.is_empty()
             || slice.ports.iter().any(|port| pod.ports.contains(port));
         if is_listed { Listing::Yes } else { Listing::Possible }
+    }
+
+    /// Returns a slice that shows an address of `pod` as ready or serving, but is in another namespace or names another
+    /// object. `None` if the pod uses the network of its node, whose address belongs to many pods.
+    fn also_sent_by(&self, pod: &TargetPod) -> Option<Arc<ObjectKey>> {
+        let of_node = self.node_address(&pod.node);
+        if of_node.is_some_and(|address| pod.addresses.contains(&address)) {
+            return None;
+        }
+        let owners: Vec<EndpointOwner> = pod.owners().collect();
+        let sends = |id: &Arc<ObjectKey>| {
+            let slice = self.slices.get(id)?;
+            let service = self.services.get(&id.namespace)?.get(slice.service.as_ref()?)?;
+            let is_sent = slice.endpoints.iter().any(|endpoint| {
+                (endpoint.ready || endpoint.serving)
+                    && endpoint.addresses.iter().any(|address| pod.addresses.contains(address))
+                    && !owners.contains(&endpoint.owner)
+            });
+            (is_sent && service.kind != ServiceKind::ExternalName).then(|| Arc::clone(id))
+        };
+        let slices = pod.addresses.iter().filter_map(|address| self.by_address.get(address));
+        slices.flatten().find_map(sends)
     }
 
     /// Adds `id`, a slice with endpoints of `owner`, to the Services of `pod`. Returns whether it lists the pod.

@@ -95,7 +95,7 @@ pub(crate) enum EndpointOwner {
     /// Namespace of the slice, and the UID in the `targetRef` of the endpoint. A slice of another namespace may name
     /// any UID.
     Pod(Arc<str>, Arc<str>),
-    /// Namespace and address of an endpoint without a `targetRef`, as in slices that people write.
+    /// Namespace and first address of an endpoint without a `targetRef`, as in slices that people write.
     Address(Arc<str>, IpAddr),
 }
 
@@ -103,6 +103,8 @@ pub(crate) enum EndpointOwner {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SliceEndpoint {
     pub(crate) owner: EndpointOwner,
+    /// Its addresses. kube-proxy uses only the first one, DNS servers and others use all.
+    pub(crate) addresses: Box<[IpAddr]>,
     /// The node of the endpoint, if the slice names one.
     pub(crate) node: Option<Arc<str>>,
     pub(crate) ready: bool,
@@ -156,9 +158,11 @@ impl PortObject {
 
 impl EndpointObject {
     fn indexed(&self, namespace: &Arc<str>) -> Option<SliceEndpoint> {
+        let addresses: Box<[IpAddr]> =
+            self.addresses.iter().filter_map(|address| address.parse().ok()).collect();
         let owner = match self.target_ref.as_ref().filter(|target| !target.uid.is_empty()) {
             Some(target) => EndpointOwner::Pod(Arc::clone(namespace), target.uid.as_str().into()),
-            None => EndpointOwner::Address(Arc::clone(namespace), self.addresses.first()?.parse().ok()?),
+            None => EndpointOwner::Address(Arc::clone(namespace), *addresses.first()?),
         };
         // The API reference of EndpointConditions defines unset conditions: an endpoint without `ready` counts as
         // ready, and `serving` defaults to `ready`.
@@ -166,6 +170,7 @@ impl EndpointObject {
         let serving = self.conditions.serving.unwrap_or(ready);
         Some(SliceEndpoint {
             owner,
+            addresses,
             node: self.node_name.as_deref().map(Arc::from),
             ready,
             serving,

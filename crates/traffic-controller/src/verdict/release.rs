@@ -32,7 +32,7 @@ pub(crate) fn release(endpoints: &PodEndpoints, opted_out: bool) -> TrafficVerdi
         }
     }
     if endpoints.services.iter().all(|service| service.slices == 0) {
-        return TrafficVerdict::done(Proven, "no EndpointSlice lists the pod");
+        return TrafficVerdict::done(Proven, "no EndpointSlice of its namespace names the pod");
     }
     let others: Vec<String> = endpoints
         .services

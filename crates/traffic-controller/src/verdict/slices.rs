@@ -8,16 +8,14 @@ use crate::index::{PodEndpoints, ServiceKind};
 
 /// Checks that no slice shows the pod as ready or serving.
 pub(super) fn not_ready_in_slices(endpoints: &PodEndpoints) -> VerdictPart {
-    let mut level = Proven;
-    let mut words = Vec::new();
+    let (mut assumed, mut words) = (Vec::new(), Vec::new());
     for service in &endpoints.services {
         let name = &service.key;
         if service.kind == ServiceKind::ExternalName {
             continue;
         }
         if service.publishes_not_ready {
-            level = level.max(Assumed);
-            words.push(format!(
+            assumed.push(format!(
                 "Service {name} publishes addresses that are not ready: it sends the pod traffic regardless of the \
                  readiness gate"
             ));
@@ -47,15 +45,23 @@ pub(super) fn not_ready_in_slices(endpoints: &PodEndpoints) -> VerdictPart {
             slices => format!("not ready in {} of Service {name}", count(slices, "slice")),
         });
     }
-    if words.is_empty() {
+    if words.is_empty() && assumed.is_empty() {
         words.push("no Service selects the pod".to_owned());
     }
     if let Some(slice) = &endpoints.may_be_listed_in {
-        level = level.max(Assumed);
-        words.push(format!(
+        assumed.push(format!(
             "EndpointSlice {slice} has the address of the pod's node and may send it traffic: the pod declares none of its \
              ports, but may listen on them"
         ));
     }
-    VerdictPart::Done(level, join_names(&words))
+    if let Some(slice) = &endpoints.also_sent_by {
+        assumed.push(format!(
+            "EndpointSlice {slice} has the pod's address and sends it traffic, but is in another namespace or names another \
+             object: not waited for"
+        ));
+    }
+    // The reasons for the level first: of many texts, only the first ones are shown.
+    let level = if assumed.is_empty() { Proven } else { Assumed };
+    assumed.append(&mut words);
+    VerdictPart::Done(level, join_names(&assumed))
 }

@@ -35,6 +35,9 @@ pub(crate) struct Bench {
     /// pods [default: a tenth of the pods]
     #[arg(long, value_name = "NUMBER", requires = "pods")]
     asking: Option<usize>,
+    /// For the benchmarks drain and restart: new pods that are opted in have no managed fields
+    #[arg(long)]
+    drop_managed_fields: bool,
     /// For the benchmark registries: a part of it. Repeat the flag for several [default: all]
     #[arg(long, value_name = "PART", value_parser = PARTS)]
     part: Vec<String>,
@@ -104,6 +107,10 @@ impl Bench {
             "--pods is for the benchmarks rules, registries and scale, of which none is selected: name one, or leave out --pods"
         );
         ensure!(
+            !self.drop_managed_fields || [Benchmark::Drain, Benchmark::Restart].into_iter().any(is_selected),
+            "--drop-managed-fields is for the benchmarks drain and restart, of which none is selected: name one, or leave it out"
+        );
+        ensure!(
             self.part.is_empty() && self.registry.is_empty() || is_selected(Benchmark::Registries),
             "--part and --registry are for the benchmark registries, which is not selected: name it, or leave them out"
         );
@@ -156,6 +163,9 @@ impl Bench {
                 return Ok(vec![programs.path("mutating-webhook")?.into()]);
             }
             Benchmark::Deletes => return Ok(vec![programs.path("validating-webhook")?.into()]),
+            Benchmark::Drain | Benchmark::Restart => {
+                self.drop_managed_fields.then(|| "drop-managed-fields".to_owned()).into_iter().collect()
+            }
             Benchmark::Rules => self.pods.iter().chain(&self.asking).map(usize::to_string).collect(),
             Benchmark::Scale => self.pods.iter().map(usize::to_string).collect(),
             Benchmark::Registries => {

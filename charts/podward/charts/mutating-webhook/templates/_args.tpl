@@ -1,3 +1,6 @@
 {{- define "mutating-webhook.args" -}}
 {{ include "podward.reviewArgs" . }}
+{{- if .Values.dropManagedFields }}
+- --drop-managed-fields
+{{- end }}
 {{- end }}

@@ -214,9 +214,13 @@ impl HookRound<'_> {
     }
 
     /// Turns the gate on when the pod is to be in service and every hook that is asked before the gate has added it to
-    /// traffic. Not in the write that ends an operation which held the gate: watchers see the end first.
+    /// traffic. Not in the write that ends an operation which held the gate: watchers see the end first. And not before the
+    /// scheduler has bound a new pod: the two writes would meet, and nothing needs the gate earlier.
     fn turn_on(&mut self) {
         let view = self.draft.view(&self.pod);
+        if view.gate.is_none() && view.facts.unscheduled {
+            return;
+        }
         if gate_to_write(&view, &self.draft.operations()) != Some(ConditionStatus::True) {
             return;
         }

@@ -37,6 +37,7 @@ impl Model {
                 pod: subject(pod, stored),
                 check_requests: &asked[pod],
                 sets: &places[pod],
+                ends_workload: false,
             })
             .collect();
         let others = |pod: &RulePod<'_>, _: &CheckRequest| match leader.has_heard {

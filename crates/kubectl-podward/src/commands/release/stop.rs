@@ -22,6 +22,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::super::doctor::{BRIDGE, DEFAULT_NAMESPACE, PART_OF, POLICY_BINDING};
+use super::stopped::{StoppedServices, is_scaled_down};
 use crate::api::{is_forbidden, is_not_found, with_timeout};
 
 /// The webhook configurations of the chart.
@@ -166,11 +167,11 @@ impl PodwardInstallation {
 
     /// Deletes the webhook configurations first, so that new pods get no gate and no request fails for a missing
     /// webhook. Then scales the controllers to zero, which would add finalizers again, and waits until their pods are
-    /// gone.
+    /// gone. Returns what was scaled.
     ///
     /// # Errors
     /// When a request fails, or the pods are not gone at `deadline`.
-    pub(super) async fn stop(&self, deadline: Instant) -> Result<()> {
+    pub(super) async fn stop(&self, deadline: Instant) -> Result<StoppedServices> {
         self.remove::<MutatingWebhookConfiguration>(MUTATING).await?;
         self.remove::<ValidatingWebhookConfiguration>(VALIDATING).await?;
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
@@ -185,10 +186,12 @@ impl PodwardInstallation {
             eprintln!("scaled Deployment {}/{name} to zero", self.namespace);
             stopped.push((name, found));
         }
+        let mut services = StoppedServices::new(&self.namespace);
         for (name, deployment) in stopped {
             self.until_gone(name, &deployment, deadline).await?;
+            services.add(name, &deployment);
         }
-        Ok(())
+        Ok(services)
     }
 
     /// Deletes the binding of the policy, which would deny labels for ever without Podward. This is the last step: until
@@ -289,14 +292,6 @@ impl PodwardInstallation {
 fn service_namespace(found: &MutatingWebhookConfiguration) -> Option<&str> {
     let mut services = found.webhooks.iter().flatten().filter_map(|it| it.client_config.service.as_ref());
     services.next().map(|service| service.namespace.as_str())
-}
-
-fn is_scaled_down(deployment: &Deployment) -> bool {
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
-    let status = deployment.status.as_ref();
-    let observed = status.and_then(|status| status.observed_generation);
-    let replicas = status.and_then(|status| status.replicas).unwrap_or(0);
-    wanted == Some(0) && observed >= deployment.metadata.generation && replicas == 0
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Endpoints without a `targetRef`, which name pods by their addresses.
 
+use std::sync::Arc;
+
 use super::api_servers::put_addresses;
 use super::*;
 
@@ -58,4 +60,53 @@ fn the_address_of_a_node_belongs_to_the_pods_with_the_ports_of_the_slice() {
     assert_eq!(found(&index, &unknown), 1, "its address may be its own");
     put_ports(&mut index, json!([]));
     assert_eq!(found(&index, &on_control_plane("shop", &[8080])), 1, "the slice names no port");
+}
+
+/// They send the pod traffic, but their writers must not be able to hold it.
+#[test]
+fn slices_of_others_that_have_the_address_of_a_pod_are_named() {
+    let mut index = index_with_node();
+    let pod = TargetPod { addresses: vec!["10.1.0.9".parse().unwrap()], ..pod("a") };
+    let put_other = |index: &mut EndpointIndex, namespace: &str, endpoint: serde_json::Value| {
+        let slice: SliceObject = serde_json::from_value(json!({
+            "metadata": {"name": "s", "namespace": namespace, "labels": {"kubernetes.io/service-name": "web"}},
+            "addressType": "IPv4",
+            "endpoints": [endpoint],
+        }))
+        .unwrap();
+        let key = ObjectKey::new(namespace, "s");
+        index.put_slice(key, slice.slice().unwrap(), ChangeOrigin::Watched, at(1));
+    };
+    let ready = json!({"addresses": ["10.1.0.9"]});
+    let out = json!({"addresses": ["10.1.0.9"], "conditions": {"ready": false}});
+    let elsewhere = json!({"addresses": ["10.1.0.8"], "targetRef": {"kind": "Pod", "uid": "a"}});
+    let foreign = json!({"addresses": ["10.1.0.9"], "targetRef": {"kind": "Pod", "uid": "other"}});
+    let second = json!({"addresses": ["10.1.0.8", "10.1.0.9"]});
+    let of_pod = json!({"addresses": ["10.1.0.9"], "targetRef": {"kind": "Pod", "uid": "a"}});
+    put_other(&mut index, "other", ready.clone());
+    assert_eq!(index.pod_endpoints(&pod).also_sent_by, None, "no proxy reads a slice without its Service");
+    for namespace in ["other", "shop"] {
+        put_service(&mut index, namespace, "web", json!({"clusterIP": "10.2.0.1"}));
+    }
+    let cases = [
+        ("other", &ready, true),
+        ("other", &of_pod, true),
+        ("other", &out, false),
+        ("other", &elsewhere, false),
+        ("shop", &foreign, true),
+        ("shop", &second, true),
+        ("shop", &of_pod, false),
+        ("shop", &ready, false),
+    ];
+    for (namespace, endpoint, is_named) in cases {
+        put_other(&mut index, namespace, endpoint.clone());
+        let found = index.pod_endpoints(&pod);
+        let expected = is_named.then(|| Arc::new(ObjectKey::new(namespace, "s")));
+        assert_eq!(found.also_sent_by, expected, "{namespace}: {endpoint}");
+        assert!(namespace == "shop" || found.services.is_empty(), "nobody waits for it: {found:?}");
+        index.remove_slice(&ObjectKey::new(namespace, "s"), ChangeOrigin::Watched, at(2));
+        assert!(index.by_address.is_empty(), "{:?}", index.by_address);
+    }
+    put_other(&mut index, "other", json!({"addresses": ["10.0.0.1"]}));
+    assert_eq!(index.pod_endpoints(&on_control_plane("shop", &[8080])).also_sent_by, None);
 }

@@ -21,7 +21,7 @@ type Change = fn(&mut Observed);
 const CHANGED: i64 = 1000;
 
 /// Facts of which one suffices that nothing is PROVEN, whether a Service lists the pod or it has left one.
-const NOT_PROVEN: [(&str, Change); 27] = [
+const NOT_PROVEN: [(&str, Change); 28] = [
     ("ready in a slice", |seen| seen.pod.services.push(ready("new"))),
     ("serving in a slice", |seen| {
         seen.pod.services.push(ServiceMembership { serving: Some("s-1".into()), ..out("new") });
@@ -43,6 +43,9 @@ const NOT_PROVEN: [(&str, Change); 27] = [
     ("has left a Service with a bypass", |seen| seen.pod.left_bypass = Some("a mesh".into())),
     ("may be listed by the address of its node", |seen| {
         seen.pod.may_be_listed_in = Some(Arc::new(ObjectKey::new("shop", "s-1")));
+    }),
+    ("a slice of others has its address", |seen| {
+        seen.pod.also_sent_by = Some(Arc::new(ObjectKey::new("other", "s-1")));
     }),
     ("a watch is interrupted", |seen| seen.pod.interrupted = Some("EndpointSlice")),
     ("was never Ready", |seen| seen.pod.never_sent = true),
@@ -144,16 +147,22 @@ fn a_pod_without_services_that_may_have_left_one_is_not_proven() {
     }
 }
 
-/// The slice has a port that the pod does not declare.
+/// The slice has a port that the pod does not declare, or is in another namespace. It is named, however many Services there
+/// are.
 #[test]
-fn a_pod_that_may_be_listed_by_the_address_of_its_node_is_not_proven() {
+fn a_pod_that_other_slices_may_list_is_not_proven() {
     let counts: [fn(i64) -> InFlightCount; 3] =
         [connections, |now| InFlightCount::Count(0, at(now)), |_| InFlightCount::NotReported];
-    for count in counts {
-        let pod = PodEndpoints {
-            may_be_listed_in: Some(Arc::new(ObjectKey::new("shop", "s-1"))),
-            ..PodEndpoints::default()
-        };
+    let slice = || Some(Arc::new(ObjectKey::new("shop", "s-1")));
+    let of_node = PodEndpoints { may_be_listed_in: slice(), ..PodEndpoints::default() };
+    let of_others = PodEndpoints { also_sent_by: slice(), ..PodEndpoints::default() };
+    let services = ["a", "b", "c", "d"].map(out).to_vec();
+    let many = PodEndpoints {
+        services,
+        changed: [Some(EndpointChange::undated(at(CHANGED))), None],
+        ..of_others.clone()
+    };
+    for (pod, count) in [of_node, of_others, many].iter().flat_map(|pod| counts.map(|count| (pod, count))) {
         let observe = |now| Observed { pod: pod.clone(), nodes: all_written(), count: count(now) };
         assert!(!is_ever_proven(observe), "{:?}", count(0));
         let mut progress = PrepareProgress::default();
