@@ -20,9 +20,10 @@ use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 /// The time in which the workload's controller deletes the pods itself. The Job controller looks again 1 s after a pod
 /// has changed.
 const CONTROLLER_TIME: Duration = Duration::from_secs(10);
-/// The time from the decision until the pods may be deleted: by then it is stored on all of them, and all replicas of the
-/// webhook have seen it. Their clocks may differ a little.
-const LEAD: Duration = Duration::from_secs(1);
+/// The time from the decision until several pods may be deleted: by then it is stored on all of them, and all replicas of
+/// the webhook have seen it. Their clocks may differ a little. It is less than the second after which the Job controller
+/// tries again.
+const LEAD: Duration = Duration::from_millis(500);
 /// Added to [`LEAD`] for each pod: they are written first, [`WRITES_AT_ONCE`] at a time.
 const LEAD_PER_POD: Duration = Duration::from_millis(20);
 const WRITES_AT_ONCE: usize = 32;
@@ -92,7 +93,10 @@ impl Deletions {
                 }));
             }
         };
-        let lead = LEAD + LEAD_PER_POD * u32::try_from(others.len()).unwrap_or(u32::MAX);
+        let lead = match u32::try_from(others.len()).unwrap_or(u32::MAX) {
+            0 => Duration::ZERO,
+            others => LEAD + LEAD_PER_POD * others,
+        };
         let goes = JointState::MayGoSince(now().0.saturating_add(nanos(lead)));
         let writes = stream::iter(others).map(|name| async move {
             let write = || self.let_go(pod.namespace(), &name, goes);

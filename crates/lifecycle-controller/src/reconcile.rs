@@ -100,12 +100,10 @@ async fn reconcile_pod(
     let next_report = report.reconciled(outcome, deciders);
     context.retries.succeeded(&pod.key());
 
-    // A deletion that was due before has been tried in this reconciliation and returned its own delay. The queue would add
-    // some milliseconds.
-    if !is_due(&pod) && is_due(&stored) {
-        return Box::pin(reconcile_pod(stored, turn, context)).await;
-    }
+    // A deletion that was due before has been tried in this reconciliation and returned its own delay.
+    let is_due_now = !is_due(&pod) && is_due(&stored);
     Ok(requeue([
+        is_due_now.then_some(Duration::ZERO),
         deletion.retry,
         deletion.step.wake,
         observation.ready_in_doubt.map(jiff::SignedDuration::unsigned_abs),

@@ -34,8 +34,8 @@ impl DeletionKind {
 pub enum JointState {
     /// The pod stays until it is let go.
     Waits,
-    /// The pod may be deleted from this time on, in nanoseconds since the Unix epoch. It is in the future when it is
-    /// stored, so that it is stored on all pods that go together before one of them can be deleted.
+    /// The pod may be deleted from this time on, in nanoseconds since the Unix epoch. If several pods go together, it is in
+    /// the future when it is stored, so that it is stored on all of them before one of them can be deleted.
     MayGoSince(i64),
 }
 

@@ -53,13 +53,14 @@ struct ListedStatus {
 #[derive(Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ListedContainer {
-    restart_count: u32,
+    restart_count: i32,
 }
 
 impl Listed {
     fn into_pod(self) -> PodMetadata {
         let containers = self.status.init_container_statuses.iter().chain(&self.status.container_statuses);
-        let restarts = containers.map(|container| container.restart_count).fold(0, u32::saturating_add);
+        let restarts = containers.filter_map(|container| u32::try_from(container.restart_count).ok());
+        let restarts = restarts.fold(0, u32::saturating_add);
         PodMetadata { restarts, ..self.metadata }
     }
 }
@@ -78,8 +79,8 @@ pub(super) struct PodList {
     pub(super) version: u64,
 }
 
-/// Lists `part` of the pods that `params` select in the namespace of `pod`, all in one version. `what` is the attempted action for
-/// errors, a verb phrase such as `list the pods with the same owner as`.
+/// Lists `part` of the pods that `params` select in the namespace of `pod`, all in one version. `what` is the attempted
+/// action for errors, a verb phrase such as `list the pods with the same owner as`.
 pub(super) async fn list(
     client: &Client,
     pod: &PodKey,
