@@ -15,7 +15,7 @@ use podward_runtime::retry::spread;
 
 use crate::budgets::{BudgetRoom, Budgets};
 use crate::dry_runs::DryRuns;
-use crate::joint_count::JointCount;
+use crate::joint_count::{JointCount, JointWaits};
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
 use crate::owners::{ReplicaCounts, Rollouts};
@@ -33,6 +33,7 @@ pub struct Deletions {
     rollouts: Rollouts,
     /// The counts of the owners whose pods are deleted together, by UID.
     pub(crate) joint: SharedReads<JointCount>,
+    pub(crate) joint_waits: JointWaits,
     pub(crate) lost_nodes: LostNodes,
     pub(crate) requesters: Requesters,
     dry_runs: Option<DryRuns>,
@@ -57,6 +58,7 @@ impl Deletions {
             replica_counts,
             rollouts,
             joint: SharedReads::default(),
+            joint_waits: JointWaits::default(),
             lost_nodes,
             requesters,
             dry_runs: None,
@@ -82,10 +84,7 @@ impl Deletions {
     pub async fn step(&self, pod: &CachedPod, is_busy: bool) -> Result<DeletionStep, ApiError> {
         let view = pod.view();
         if !view.is_controlled() || view.terminating {
-            self.waiting.forget(&pod.key());
-            if let Some(owner) = pod.controller().filter(|_| is_joint(pod)) {
-                self.waiting.wake_owner(&owner.uid);
-            }
+            self.forget_wait(pod);
             return Ok(DeletionStep::default());
         }
         let request = pod.deletion_request();
@@ -111,7 +110,7 @@ impl Deletions {
                 Ok(step)
             }
             _ => {
-                self.waiting.forget(&pod.key());
+                self.forget_wait(pod);
                 Ok(DeletionStep::default())
             }
         }
@@ -385,11 +384,6 @@ fn request_by_label(pod: &CachedPod) -> DeletionRequest {
     let (user, groups) =
         author.map_or_else(|| (BY_LABEL.to_owned(), Vec::new()), |author| (author.user, author.groups));
     DeletionRequest::new(DeletionKind::Delete, &user, UnixNanos(at)).with_groups(&groups)
-}
-
-/// Returns true if other pods of its workload may wait for the deletion of the pod.
-fn is_joint(pod: &CachedPod) -> bool {
-    pod.deletion_request().is_some_and(|request| request.joint.is_some())
 }
 
 /// Returns true if the deletion of the pod has passed its pre-check.

@@ -103,7 +103,7 @@ impl Deletions {
     }
 
     fn executed(&self, pod: &CachedPod, request: &DeletionRequest, node_is_lost: bool) -> EventDraft {
-        self.waiting.forget(&pod.key());
+        self.forget_wait(pod);
         let seconds = seconds_between(request.requested_at, now());
         self.metrics.executed(request, seconds);
         let (reason, verb) = match request.kind {

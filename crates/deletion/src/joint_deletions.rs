@@ -1,6 +1,6 @@
 //! Pods of a workload that wait for each other, because its controller must delete the last of them at once.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
@@ -17,13 +17,14 @@ use crate::owners::{ListedPart, read_counts};
 use crate::recording::patch;
 use crate::step::{BUDGET_RECHECK_DELAY, DeletionStep};
 
-/// The time in which the workload's controller deletes the pods itself. The Job controller looks again 1 s after a pod
-/// has changed.
-const CONTROLLER_TIME: Duration = Duration::from_secs(10);
+/// The time in which the workload's controller deletes the pods itself. The Job controller looks again 1 s after a pod has
+/// changed, and after failed deletes within a minute (`MaxJobApiBackOff`).
+const CONTROLLER_TIME: Duration = Duration::from_secs(65);
 /// The time from the decision until several pods may be deleted: by then it is stored on all of them, and all replicas of
-/// the webhook have seen it. Their clocks may differ a little. It is less than the second after which the Job controller
-/// tries again.
-const LEAD: Duration = Duration::from_millis(500);
+/// the webhook have seen it. Their clocks may differ a little.
+const LEAD: Duration = Duration::from_secs(1);
+/// How much the clocks of the webhooks may differ from that of the leader. A pod that goes alone does not wait for it.
+const CLOCK_SKEW: Duration = Duration::from_secs(2);
 /// Added to [`LEAD`] for each pod: they are written first, [`WRITES_AT_ONCE`] at a time.
 const LEAD_PER_POD: Duration = Duration::from_millis(20);
 const WRITES_AT_ONCE: usize = 32;
@@ -47,8 +48,15 @@ impl Deletions {
         state: JointState,
     ) -> Result<Option<DeletionStep>, ApiError> {
         if let JointState::MayGoSince(since) = state {
-            let end = since.saturating_add(nanos(CONTROLLER_TIME));
-            let left = UnixNanos(end).since(now());
+            let now = now();
+            if since <= now.0 && self.joint_waits.takes_turn(pod.uid()) {
+                // All of them may be deleted now. Their controller looks again when one of them changes.
+                let joint = Some(JointState::MayGoSince(since.saturating_add(1)));
+                let step = DeletionStep::change(replace(&DeletionRequest { joint, ..request.clone() }));
+                return Ok(Some(DeletionStep { wake: Some(CONTROLLER_TIME), ..step }));
+            }
+            let next = if since > now.0 { since } else { since.saturating_add(nanos(CONTROLLER_TIME)) };
+            let left = UnixNanos(next).since(now);
             let left = (!left.is_zero()).then_some(left);
             return Ok(left.map(|left| DeletionStep { wake: Some(left), ..DeletionStep::default() }));
         }
@@ -86,18 +94,23 @@ impl Deletions {
                     owner.name,
                     names.join(", ")
                 );
+                let is_told = self.joint_waits.is_told(pod.uid(), Instant::now());
                 return Ok(Some(DeletionStep {
-                    event: Some(EventDraft { reason: "DeletionWaits", note }),
+                    event: (!is_told).then_some(EventDraft { reason: "DeletionWaits", note }),
                     wake: Some(spread(BUDGET_RECHECK_DELAY, 0.25)),
                     ..DeletionStep::default()
                 }));
             }
         };
-        let lead = match u32::try_from(others.len()).unwrap_or(u32::MAX) {
-            0 => Duration::ZERO,
-            others => LEAD + LEAD_PER_POD * others,
+        let (lead, since) = match u32::try_from(others.len()).unwrap_or(u32::MAX) {
+            0 => (CONTROLLER_TIME, now().0.saturating_sub(nanos(CLOCK_SKEW))),
+            others => {
+                self.joint_waits.takes_turn_later(pod.uid());
+                let lead = LEAD + LEAD_PER_POD * others;
+                (lead, now().0.saturating_add(nanos(lead)))
+            }
         };
-        let goes = JointState::MayGoSince(now().0.saturating_add(nanos(lead)));
+        let goes = JointState::MayGoSince(since);
         let writes = stream::iter(others).map(|name| async move {
             let write = || self.let_go(pod.namespace(), &name, goes);
             write.retry(CONFLICT).when(ApiError::is_conflict).await
@@ -106,10 +119,17 @@ impl Deletions {
         let written: Vec<Result<(), ApiError>> = writes.buffer_unordered(WRITES_AT_ONCE).collect().await;
         written.into_iter().collect::<Result<(), ApiError>>()?;
         let request = DeletionRequest { joint: Some(goes), ..request.clone() };
-        Ok(Some(DeletionStep {
-            wake: Some(lead + CONTROLLER_TIME),
-            ..DeletionStep::change(replace(&request))
-        }))
+        Ok(Some(DeletionStep { wake: Some(lead), ..DeletionStep::change(replace(&request)) }))
+    }
+
+    /// Ends the wait of `pod`, which is being deleted or is to stay. Wakes the pods that wait for it, once.
+    pub(crate) fn forget_wait(&self, pod: &CachedPod) {
+        let was_waiting = self.waiting.forget(&pod.key());
+        self.joint_waits.forget(pod.uid());
+        let is_joint = || pod.deletion_request().is_some_and(|request| request.joint.is_some());
+        if let Some(owner) = pod.controller().filter(|_| was_waiting && is_joint()) {
+            self.waiting.wake_owner(&owner.uid);
+        }
     }
 
     /// Stores that the pod `name`, which waits for others, may be deleted.

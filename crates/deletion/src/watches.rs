@@ -199,13 +199,15 @@ impl WaitingPods {
         });
     }
 
-    /// Ends all waits of `pod`, and the watches that no other pod needs.
-    pub(crate) fn forget(&self, pod: &PodKey) {
+    /// Ends all waits of `pod`, and the watches that no other pod needs. Returns whether it waited for an owner or a budget.
+    pub(crate) fn forget(&self, pod: &PodKey) -> bool {
         self.stop_waiting_for_others(pod);
+        let mut has_waited = false;
         self.watches.lock().retain(|_, watch| {
-            watch.waiting.remove(pod);
+            has_waited |= watch.waiting.remove(pod);
             !watch.waiting.is_empty()
         });
+        has_waited
     }
 
     fn add<S>(&self, key: WatchedObject, pod: &PodKey, changes: impl FnOnce() -> S) -> Option<u64>

@@ -41,11 +41,13 @@ enum JobEnd {
     PodFinished(&'static str, i32),
     /// The container of the first pod has been restarted.
     PodRestarted,
+    /// The containers of both pods have been restarted.
+    PodsRestarted,
     /// The Job gets this spec.
     Changed(Value),
 }
 
-fn ending_jobs() -> [EndingJob; 5] {
+fn ending_jobs() -> [EndingJob; 6] {
     let indexed = |more: Value| {
         let mut spec = json!({"completionMode": "Indexed"});
         spec.as_object_mut()
@@ -74,6 +76,13 @@ fn ending_jobs() -> [EndingJob; 5] {
             restart_policy: "OnFailure",
             spec: json!({"backoffLimit": 1}),
             end: JobEnd::PodRestarted,
+            condition: ("Failed", "BackoffLimitExceeded"),
+        },
+        EndingJob {
+            name: "backoff-limit-of-two",
+            restart_policy: "OnFailure",
+            spec: json!({"backoffLimit": 2}),
+            end: JobEnd::PodsRestarted,
             condition: ("Failed", "BackoffLimitExceeded"),
         },
         EndingJob {
@@ -119,6 +128,12 @@ impl EndingJob {
                 set_status(fixture, first, json!({"ready": false, "state": state}), Some(phase)).await
             }
             JobEnd::PodRestarted => set_status(fixture, first, json!({"restartCount": 1}), None).await,
+            JobEnd::PodsRestarted => {
+                for name in &names {
+                    set_status(fixture, name, json!({"restartCount": 1}), None).await?;
+                }
+                Ok(())
+            }
             JobEnd::Changed(spec) => {
                 patch(fixture, "batch/v1", "Job", self.name, &json!({"spec": spec})).await
             }

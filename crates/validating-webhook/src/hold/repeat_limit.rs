@@ -16,7 +16,7 @@ const EACH: Duration = Duration::from_millis(50);
 /// As many as are sent within this time are answered immediately when there was none before.
 const BURST: Duration = Duration::from_secs(1);
 /// The longest delay. A controller of the cluster syncs some workloads at a time, and this one waits meanwhile.
-const MAX_DELAY: Duration = Duration::from_secs(2);
+const MAX_DELAY: Duration = Duration::from_secs(1);
 
 /// The repeated deletes of each workload. Each replica of the webhook counts those that it answers.
 #[derive(Default)]
