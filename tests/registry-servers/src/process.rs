@@ -1,7 +1,9 @@
 //! A process that ends with the test.
 
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
@@ -130,6 +132,10 @@ pub(crate) fn program(name: &str, part: Part) -> Result<PathBuf> {
     Ok(tools.bin(name))
 }
 
+/// The ports for servers: below those that Linux gives to outgoing connections, one of which could take a free port before
+/// its server listens.
+const SERVER_PORTS: Range<u16> = 10_000..30_000;
+
 /// Returns free ports of loopback, each of them once: several servers start at the same time. Nothing keeps other processes
 /// from using them.
 pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
@@ -138,8 +144,11 @@ pub(crate) fn free_ports<const N: usize>() -> Result<[u16; N]> {
     let mut ports = [0; N];
     for place in &mut ports {
         *place = loop {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("find a free port")?;
-            let port = listener.local_addr().context("find a free port")?.port();
+            let port = fastrand::u16(SERVER_PORTS);
+            let listener = match TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => continue,
+                listener => listener.with_context(|| format!("listen on port {port}"))?,
+            };
             // Until all are found, the same one is not found again.
             listeners.push(listener);
             if GIVEN.lock().map_err(|_| anyhow!("the ports that were given are not known"))?.insert(port) {
