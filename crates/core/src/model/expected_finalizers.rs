@@ -1,6 +1,6 @@
 //! The annotation `pod.kusionstack.io/available-conditions`: the consumers that must use a pod before it is available.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -59,11 +59,13 @@ impl ExpectedFinalizers {
 
     /// Returns the pairs of consumer key and finalizer whose finalizer is not among `finalizers`.
     pub fn missing<'a>(&'a self, finalizers: &'a [String]) -> impl Iterator<Item = (&'a str, &'a str)> {
+        // Whoever may patch the pod decides how many there are.
+        let present: BTreeSet<&str> = finalizers.iter().map(String::as_str).collect();
         self.by_consumer
             .iter()
             .flatten()
             .map(|(consumer, finalizer)| (consumer.as_str(), finalizer.as_str()))
-            .filter(move |(_, wanted)| !finalizers.iter().any(|present| present == wanted))
+            .filter(move |(_, wanted)| !present.contains(wanted))
     }
 }
 
@@ -81,7 +83,8 @@ pub fn without_consumers(
         return Ok(None);
     };
     let before = expected.len();
-    expected.retain(|consumer, _| !consumers.contains(&consumer.as_str()));
+    let removed: BTreeSet<&str> = consumers.iter().copied().collect();
+    expected.retain(|consumer, _| !removed.contains(consumer.as_str()));
     Ok((expected.len() != before).then(|| document.to_string()))
 }
 
