@@ -15,7 +15,8 @@ use podward_runtime::retry::spread;
 
 use crate::budgets::{BudgetRoom, Budgets};
 use crate::dry_runs::DryRuns;
-use crate::joint_count::{JointCount, JointWaits};
+use crate::joint_count::JointCount;
+use crate::joint_waits::JointWaits;
 use crate::lost_nodes::LostNodes;
 use crate::metrics::DeletionMetrics;
 use crate::owners::{ReplicaCounts, Rollouts};

@@ -40,6 +40,7 @@ mod dry_runs;
 mod execution;
 mod joint_count;
 mod joint_deletions;
+mod joint_waits;
 mod last_timeout;
 mod lost_nodes;
 mod metrics;

@@ -8,7 +8,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use podward_load::admission::{self, AdmissionOptions};
 use podward_load::clonesets::{self, CloneSetsOptions};
 use podward_load::drain::{self, DrainOptions};
@@ -40,7 +40,7 @@ fn main() -> Result<()> {
         Some("replicas") => runtime.block_on(measure_replicas(arguments.collect())),
         Some("deletes") => runtime.block_on(measure_deletes(arguments.collect())),
         _ => bail!(
-            "say what to measure: operations [SIZE..], drain [drop-managed-fields], restart [drop-managed-fields], rules [PODS [ASKING]], admission, evidence [NODES [PODS]], clonesets, registries [PODS] [service=PODS] [PART..] [REGISTRY..], scale [PODS], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], flood PROGRAM [SECONDS], or replicas PROGRAM [SECONDS]"
+            "say what to measure: operations [SIZE..], drain [drop-managed-fields], restart [PODS] [drop-managed-fields], rules [PODS [ASKING]], admission, evidence [NODES [PODS]], clonesets, registries [PODS] [service=PODS] [PART..] [REGISTRY..], scale [PODS], webhook PROGRAM [SECONDS], deletes PROGRAM [SECONDS], flood PROGRAM [SECONDS], or replicas PROGRAM [SECONDS]"
         ),
     }
 }
@@ -55,24 +55,25 @@ async fn measure_operations(sizes: Vec<String>) -> Result<()> {
     print(&operations::run(&options, |step| eprintln!("{step}")).await?)
 }
 
-async fn measure_drain(words: Vec<String>) -> Result<()> {
-    let options =
-        DrainOptions { drops_managed_fields: drops_managed_fields(&words)?, ..DrainOptions::default() };
+async fn measure_drain(mut words: Vec<String>) -> Result<()> {
+    let drops_managed_fields = take_drop_managed_fields(&mut words);
+    ensure!(words.is_empty(), "drain does not know {words:?}");
+    let options = DrainOptions { drops_managed_fields, ..DrainOptions::default() };
     print(&drain::run(&options, |step| eprintln!("{step}")).await?)
 }
 
-async fn measure_restart(words: Vec<String>) -> Result<()> {
-    let options =
-        RestartOptions { drops_managed_fields: drops_managed_fields(&words)?, ..RestartOptions::default() };
+async fn measure_restart(mut words: Vec<String>) -> Result<()> {
+    let mut options = RestartOptions::default();
+    options.drops_managed_fields = take_drop_managed_fields(&mut words);
+    options.pods = number_of_pods(words.pop(), options.pods)?;
     print(&restart::run(&options, |step| eprintln!("{step}")).await?)
 }
 
-fn drops_managed_fields(words: &[String]) -> Result<bool> {
-    match words {
-        [] => Ok(false),
-        [word] if word == "drop-managed-fields" => Ok(true),
-        _ => bail!("say drop-managed-fields or nothing, not {words:?}"),
-    }
+/// Removes the word `drop-managed-fields`. Returns whether it was there.
+fn take_drop_managed_fields(words: &mut Vec<String>) -> bool {
+    let before = words.len();
+    words.retain(|word| word != "drop-managed-fields");
+    words.len() != before
 }
 
 async fn measure_rules(sizes: Vec<String>) -> Result<()> {

@@ -132,8 +132,7 @@ pub(crate) fn program(name: &str, part: Part) -> Result<PathBuf> {
     Ok(tools.bin(name))
 }
 
-/// The ports for servers: below those that Linux gives to outgoing connections, one of which could take a free port before
-/// its server listens.
+/// The ports for servers. Linux gives those above to outgoing connections, so one of them may be in use when its server starts.
 const SERVER_PORTS: Range<u16> = 10_000..30_000;
 
 /// Returns free ports of loopback, each of them once: several servers start at the same time. Nothing keeps other processes

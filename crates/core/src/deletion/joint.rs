@@ -35,8 +35,9 @@ impl Workload {
             return JointDeletion::Now(Vec::new());
         };
         let mut ending: Vec<&WorkloadPod> = members.iter().filter(ends).collect();
-        let let_go = |member: &WorkloadPod| member.request.is_some_and(|request| request.let_go);
-        ending.sort_by_key(|member| (!let_go(member), member.restarts, &member.uid));
+        let wait_has_ended =
+            |member: &WorkloadPod| member.request.is_some_and(|request| request.wait_has_ended);
+        ending.sort_by_key(|member| (!wait_has_ended(member), member.restarts, &member.uid));
         let (mut first_of_last, mut restarts) = (ending.len(), 0_u32);
         while first_of_last > 0 && restarts < *limit {
             first_of_last -= 1;

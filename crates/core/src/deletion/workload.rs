@@ -68,7 +68,7 @@ pub struct WorkloadPodRequest {
     /// True if the request means that the workload ends, see [`Workload::ends_by_request`].
     pub ends_workload: bool,
     /// True if the pod does not wait for other pods any more, see [`Workload::joint_deletion`].
-    pub let_go: bool,
+    pub wait_has_ended: bool,
 }
 
 /// An active pod of a workload: neither terminating nor finished.
@@ -130,7 +130,7 @@ impl Workload {
     ///     revision: None,
     ///     in_service: true,
     ///     restarts: 0,
-    ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested, ends_workload: false, let_go: false }),
+    ///     request: requested_at.map(|at| WorkloadPodRequest { at, by_workload: true, progress: DeletionProgress::Requested, ends_workload: false, wait_has_ended: false }),
     /// };
     /// let members = [pod("a", Some(3)), pod("b", Some(1)), pod("c", Some(2)), pod("d", None)];
     /// let rulings = Workload::Count { wanted: 2 }.rule(&members);
@@ -190,7 +190,7 @@ impl Workload {
             by_workload: true,
             progress: DeletionProgress::Requested,
             ends_workload: self.ends_by_request(members),
-            let_go: false,
+            wait_has_ended: false,
         };
         let mut members = members.to_vec();
         for member in members.iter_mut().filter(|member| member.uid == uid && member.request.is_none()) {

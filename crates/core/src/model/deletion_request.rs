@@ -32,7 +32,7 @@ impl DeletionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum JointState {
-    /// The pod stays until it is let go.
+    /// The pod stays until Podward stores [`JointState::MayGoSince`].
     Waits,
     /// The pod may be deleted from this time on, in nanoseconds since the Unix epoch. If several pods go together, it is in
     /// the future when it is stored, so that it is stored on all of them before one of them can be deleted.

@@ -58,8 +58,13 @@ impl OwnerCounts {
         let may_go = self.workload.may_go(&self.members, uid, now.0);
         if let Some(place) = place {
             let progress = DeletionProgress::Requested;
-            let request =
-                WorkloadPodRequest { at: now.0, by_workload: true, progress, ends_workload, let_go: false };
+            let request = WorkloadPodRequest {
+                at: now.0,
+                by_workload: true,
+                progress,
+                ends_workload,
+                wait_has_ended: false,
+            };
             self.members[place].request = if may_go.is_ok() { Some(request) } else { before };
         }
         let joint = (ends_workload && self.workload.ends_together()).then_some(JointState::Waits);
@@ -148,14 +153,14 @@ pub(super) fn request_of(pod: &PodMetadata) -> Option<WorkloadPodRequest> {
             by_workload: request.by_workload,
             progress,
             ends_workload: request.ends_workload,
-            let_go: matches!(request.joint, Some(JointState::MayGoSince(_))),
+            wait_has_ended: matches!(request.joint, Some(JointState::MayGoSince(_))),
         }),
         None => Some(WorkloadPodRequest {
             at: label.parse().unwrap_or_default(),
             by_workload: false,
             progress,
             ends_workload: false,
-            let_go: false,
+            wait_has_ended: false,
         }),
     }
 }
