@@ -20,6 +20,7 @@ pub(crate) fn tests() -> Vec<Test> {
         Test::node("a_namespace_opts_in", a_namespace_opts_in),
         Test::node("a_pod_without_the_gate", a_pod_without_the_gate),
         Test::node("labels_copied_from_another_pod", labels_copied_from_another_pod),
+        Test::simulated("managed_fields_are_dropped", managed_fields_are_dropped),
     ]
 }
 
@@ -110,4 +111,34 @@ async fn labels_copied_from_another_pod(fixture: Arc<Fixture>) -> Result<()> {
     let operator = fixture.operator("a", "update");
     ensure!(!operator.has(&made, Stage::Operate) && !pods::is_available(&made), "{}", pods::describe(&made));
     operator.await_end("web").await
+}
+
+/// Without managed fields, a pod is made, operated on and applied as with them, and the API server does not begin to
+/// track them.
+async fn managed_fields_are_dropped(fixture: Arc<Fixture>) -> Result<()> {
+    let _traffic = fixture.traffic();
+    let made = fixture.create("in").await?;
+    ensure!(made.metadata.managed_fields.is_none(), "a new pod has them: {:?}", made.metadata.managed_fields);
+    let other = fixture.create_with("out", &json!({}), &json!({})).await?;
+    ensure!(other.metadata.managed_fields.is_some(), "a pod that did not opt in has none");
+
+    fixture.until_available("in").await?;
+    let operator = fixture.operator("a", "update");
+    operator.update("in", &fixture.images().v2).await?;
+    let updated = fixture.api().get("in").await?;
+    ensure!(
+        updated.metadata.managed_fields.is_none(),
+        "after an update: {:?}",
+        updated.metadata.managed_fields
+    );
+
+    let apply = |value: &str| {
+        let labels = json!({"team": value});
+        Patch::Apply(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "in", "labels": labels}}))
+    };
+    for (manager, value, is_accepted) in [("one", "a", true), ("two", "b", false)] {
+        let applied = fixture.api().patch("in", &PatchParams::apply(manager), &apply(value)).await;
+        ensure!(applied.is_ok() == is_accepted, "{manager} applies: {applied:?}");
+    }
+    Ok(())
 }

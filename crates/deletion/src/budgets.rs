@@ -26,9 +26,9 @@ const DISRUPTION_ALLOWED: &str = "DisruptionAllowed";
 /// The result of [`reserve`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum BudgetRoom {
-    /// There is room, reserved at this time. `None`: the pod takes no room now, because it is not Ready. Look again before
-    /// it leaves service.
-    Room { since: Option<UnixNanos> },
+    /// There is room, reserved at this time. `None`: the pod takes no room now, because it is not Ready. Look again
+    /// before it leaves service. `has_budget` is true if a budget selects the pod.
+    Room { since: Option<UnixNanos>, has_budget: bool },
     /// There is no room: the text that the API server returns in this case, and the budget to wait for if exactly one
     /// budget selects the pod.
     NoRoom { text: String, budget: Option<BudgetVersion> },
@@ -73,12 +73,12 @@ impl Budgets {
             let found: Vec<&PodDisruptionBudget> = matching(listed, pod).collect();
             let budgets: Vec<DisruptionBudget> = found.iter().map(|budget| read(budget)).collect();
             let now = podward_kube_util::now();
+            let has_budget = !found.is_empty();
+            let room = |since| Ok(BudgetRoom::Room { since, has_budget });
             let reservation = match eviction_room(&budgets, &evictee(pod, &pod.key().name), now) {
                 // Without a budget, the answer is used for as long as a reservation: most pods have none.
-                EvictionRoom::NotNeeded => {
-                    return Ok(BudgetRoom::Room { since: found.is_empty().then_some(now) });
-                }
-                EvictionRoom::Held(since) => return Ok(BudgetRoom::Room { since: Some(since) }),
+                EvictionRoom::NotNeeded => return room((!has_budget).then_some(now)),
+                EvictionRoom::Held(since) => return room(Some(since)),
                 EvictionRoom::None(text) => {
                     let budget = match found.as_slice() {
                         [only] => Some((*only).into()),
@@ -90,11 +90,11 @@ impl Budgets {
             };
             let Some(budget) = listed.iter_mut().find(|budget| budget.name_any() == reservation.budget)
             else {
-                return Ok(BudgetRoom::Room { since: None });
+                return room(None);
             };
             let status = reservation_status(pod, budget, &reservation);
             *budget = write(&self.client, pod, budget, status).await?;
-            Ok(BudgetRoom::Room { since: Some(now) })
+            room(Some(now))
         })
         .await
     }

@@ -261,8 +261,8 @@ impl Deletions {
         }
         match self.budgets.reserve(pod).await? {
             // The pod is not Ready. When it is, it needs room.
-            BudgetRoom::Room { since: None } => Ok(DeletionStep::default()),
-            BudgetRoom::Room { since: Some(since) } => {
+            BudgetRoom::Room { since: None, .. } => Ok(DeletionStep::default()),
+            BudgetRoom::Room { since: Some(since), .. } => {
                 let request = DeletionRequest { reserved_at: Some(since.0), ..request.clone() };
                 let wake = Some(RENEW_AFTER.saturating_sub(now.since(since)));
                 Ok(DeletionStep { wake, ..DeletionStep::change(replace(&request)) })
@@ -292,7 +292,7 @@ impl Deletions {
         let mut request = DeletionRequest { not_before: None, ..request.clone() };
         if request.kind == DeletionKind::Evict && !is_busy {
             match self.budgets.reserve(pod).await? {
-                BudgetRoom::Room { since } => request.reserved_at = since.map(|since| since.0),
+                BudgetRoom::Room { since, .. } => request.reserved_at = since.map(|since| since.0),
                 BudgetRoom::NoRoom { budget, .. } => {
                     if let Some(budget) = budget {
                         self.waiting.wait_for_budget(&pod.key(), &budget);

@@ -20,6 +20,8 @@
 //! - A pod that its Deployment replaces leaves service only while enough other pods are in service for the rollout.
 //! - An eviction for which a disruption budget has no room is refused while the pod serves. Room is reserved before the
 //!   pod leaves service.
+//! - Service accounts evict the pods of an owner that no disruption budget selects one at a time, except from a node
+//!   that is being drained.
 //! - A pod that is out of service for an eviction that the API server still refuses goes back into service. The
 //!   eviction is tried again later.
 //! - If a Job ends because its containers were restarted too often, its pods with the most restarts go last and together.

@@ -1,10 +1,12 @@
 //! The owners of pods: how many pods each one wants, how many it has, and what that means for a deletion request.
 
+mod evictions;
 mod pod_counts;
 mod pod_list;
 mod replica_counts;
 mod rollouts;
 
+pub(super) use evictions::unfinished_evictions;
 pub(super) use pod_counts::{OwnerCounts, read as read_counts};
 pub(super) use pod_list::ListedPart;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 pub(crate) mod patch;
 mod refusal;
+mod single_evictions;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 
 use self::patch::write;
 pub use self::refusal::DeletionRefusal;
+use self::single_evictions::{SingleEvictions, is_eviction_by_tool};
 use crate::budgets::{BudgetRoom, Budgets};
 use crate::metrics::DeletionMetrics;
 use crate::owners::{ListedPart, OwnerCounts, read_counts};
@@ -44,6 +46,7 @@ pub struct DeletionRequestWriter {
     /// By UID of the owner.
     counts: SharedReads<OwnerCounts>,
     budgets: Budgets,
+    single_evictions: SingleEvictions,
     metrics: DeletionMetrics,
 }
 
@@ -52,7 +55,15 @@ impl DeletionRequestWriter {
     #[must_use]
     pub fn new(client: Client, metrics: DeletionMetrics) -> Self {
         let budgets = Budgets::new(client.clone());
-        DeletionRequestWriter { client, known: None, counts: SharedReads::default(), budgets, metrics }
+        let single_evictions = SingleEvictions::new(client.clone());
+        DeletionRequestWriter {
+            client,
+            known: None,
+            counts: SharedReads::default(),
+            budgets,
+            single_evictions,
+            metrics,
+        }
     }
 
     /// Returns this writer with the pods that the leader knows, so that they are not read. `known` contains `None` while
@@ -157,13 +168,36 @@ impl DeletionRequestWriter {
         }
         // A busy pod reserves no room until it is no longer busy: other pods can use the room.
         let reserves_room = request.kind == DeletionKind::Evict && busy.is_none();
+        let mut has_budget = None;
         if reserves_room {
-            request.reserved_at = self.reserve(pod).await?.map(|since| since.0);
+            let (since, is_selected) = self.reserve(pod).await?;
+            (request.reserved_at, has_budget) = (since.map(|since| since.0), Some(is_selected));
         }
         let changes = record(&pod.carried(None), request.clone(), pod.is_chosen_by_cost());
-        let written = self.write(pod, &changes, reserves_room).await?;
+        let written = match self.owner_with_single_evictions(pod, &request, has_budget).await? {
+            Some(owner) => self.single_evictions.record(pod, owner, &changes).await?,
+            None => self.write(pod, &changes, reserves_room).await?,
+        };
         self.metrics.count(request.kind, request.by_workload, "recorded");
         Ok(written)
+    }
+
+    /// Returns the owner of `pod` if its pods are evicted one at a time: a service account evicts the pod, no budget
+    /// selects it, and its node is not being drained. `has_budget` says whether a budget selects the pod, if that is
+    /// known.
+    async fn owner_with_single_evictions<'p>(
+        &self,
+        pod: &'p CachedPod,
+        request: &DeletionRequest,
+        has_budget: Option<bool>,
+    ) -> Result<Option<&'p OwnerReference>, ApiError> {
+        let Some(owner) = pod.controller().filter(|_| is_eviction_by_tool(request)) else { return Ok(None) };
+        let has_budget = match has_budget {
+            Some(has_budget) => has_budget,
+            None => self.budgets.select(pod).await?,
+        };
+        let is_single = !has_budget && !self.single_evictions.is_node_drained(pod).await;
+        Ok(is_single.then_some(owner))
     }
 
     /// Has the CloneSet of `pod`, which has not opted in, delete it, so that its hook `preDelete` runs. For an eviction,
@@ -193,10 +227,11 @@ impl DeletionRequestWriter {
         self.write(&pod, &changes, reserves_room).await
     }
 
-    /// Reserves room in the disruption budget of `pod`. Returns the time of the reservation; `None` if the pod takes no room now.
-    async fn reserve(&self, pod: &CachedPod) -> Result<Option<UnixNanos>, DeletionRefusal> {
+    /// Reserves room in the disruption budget of `pod`. Returns the time of the reservation, which is `None` if the pod
+    /// takes no room now, and whether a budget selects the pod.
+    async fn reserve(&self, pod: &CachedPod) -> Result<(Option<UnixNanos>, bool), DeletionRefusal> {
         match self.budgets.reserve(pod).await? {
-            BudgetRoom::Room { since } => Ok(since),
+            BudgetRoom::Room { since, has_budget } => Ok((since, has_budget)),
             BudgetRoom::NoRoom { text, .. } => Err(DeletionRefusal::NoRoom(text)),
         }
     }

@@ -73,12 +73,28 @@ async fn deletions_with_a_real_api_server() {
             Fixture::new(&client, "unconcerned").await
         )
         .boxed_local(),
+        async {
+            evictions::evictions_by_service_accounts_go_one_at_a_time(Fixture::new(&client, "tool").await)
+                .await;
+            // Not at the same time: the nodes are cordoned.
+            let drained = Fixture::new(&client, "tool-drains").await;
+            evictions::evictions_from_a_cordoned_node_are_recorded_at_once(drained).await;
+        }
+        .boxed_local(),
+        evictions::a_budget_limits_evictions_by_service_accounts_alone(
+            Fixture::new(&client, "tool-budget").await
+        )
+        .boxed_local(),
         clone_sets::an_eviction_waits_for_the_hook(Fixture::new(&client, "set-waits").await).boxed_local(),
         clone_sets::a_repeated_eviction_renews_the_reservation(Fixture::new(&client, "set-repeats").await)
+            .boxed_local(),
+        clone_sets::the_garbage_collector_does_not_wait_for_the_hook(Fixture::new(&client, "set-gone").await)
             .boxed_local(),
         known::a_known_pod_may_be_out_of_date(Fixture::new(&client, "known").await).boxed_local(),
         taints::a_taint_eviction_is_no_scale_in(Fixture::new(&client, "taint").await).boxed_local(),
         jobs::a_job_ends_by_its_success_policy(Fixture::new(&client, "job").await).boxed_local(),
+        jobs::a_pod_that_a_user_has_deleted_shows_that_its_job_ends(Fixture::new(&client, "job-user").await)
+            .boxed_local(),
         busy::busy_pods_reserve_no_room(Fixture::new(&client, "busy").await).boxed_local(),
         busy::a_denied_eviction_waits_without_room(Fixture::new(&client, "denied").await).boxed_local(),
         a_deletion_is_cancelled_when_its_requester_may_not_delete(Fixture::new(&client, "rights").await)

@@ -167,7 +167,8 @@ fn of_container(all: &mut Vec<Advice>, container: &Container, grace: i64) {
                 format!(
                     "the preStop hook of container {name} sleeps for {seconds} s: with Podward, the pod is drained before that"
                 ),
-                "remove it after the pods have opted in, unless pods are also killed in other ways",
+                "remove it after the pods have opted in, unless pods are also killed in other ways, or a load balancer \
+                 uses them until they terminate (AWS with IP targets, GKE)",
             ),
             None => {}
         }
@@ -256,7 +257,7 @@ fn of_budgets(all: &mut Vec<Advice>, facts: &OptInFacts) {
     if names.is_empty() && facts.replicas.is_some_and(|replicas| replicas > 1) {
         add(
             all,
-            AdviceLevel::Note,
+            AdviceLevel::Warning,
             "no PodDisruptionBudget selects its pods: a drain of nodes may take all of them out of service together",
             "add a PodDisruptionBudget with maxUnavailable",
         );

@@ -32,17 +32,12 @@ pub struct ServiceEndpoint {
 }
 
 /// Adds the EndpointSlices that contradict the pod: a Ready pod that is not listed as ready, or not at all; a pod that is not
-/// Ready and listed as ready. Slices of a Service that is deleted or has the type ExternalName do not count: no proxy reads
-/// them.
+/// Ready and listed as ready.
 pub(crate) fn add(causes: &mut Vec<Cause>, snapshot: &Snapshot) {
     let is_ready = is_ready(&snapshot.pod);
     let namespace = snapshot.pod.metadata.namespace.as_deref().unwrap_or_default();
     let mut found = endpoints(snapshot);
-    let exists = |name: &str| {
-        snapshot.is_unread("Services")
-            || service(snapshot, name).is_some_and(|service| !is_external_name(service))
-    };
-    found.retain(|found| found.ready != is_ready && !found.terminating && exists(&found.service));
+    found.retain(|found| found.ready != is_ready && !found.terminating);
     for ServiceEndpoint { service: name, slice, manager, .. } in found {
         // The Service wants it so.
         if !is_ready && service(snapshot, &name).is_some_and(publishes_not_ready) {
@@ -117,15 +112,16 @@ fn publishes_not_ready(service: &Service) -> bool {
     service.spec.as_ref().is_some_and(|spec| spec.publish_not_ready_addresses == Some(true))
 }
 
-/// Returns the endpoints of the pod by their Service. Slices that are written by hand may name its address only.
+/// Returns the endpoints of the pod, sorted by Service and slice. Slices that are written by hand may name its address
+/// only. Those of a Service that is deleted or has the type ExternalName do not count: no proxy reads them.
 #[must_use]
 pub fn endpoints(snapshot: &Snapshot) -> Vec<ServiceEndpoint> {
     let uid = snapshot.pod.metadata.uid.as_deref();
     let ips = addresses(snapshot);
     // Pods in the network of the node share its address.
     let host = snapshot.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
-    let is_of_pod = |endpoint: &slice::Endpoint| match &endpoint.target_ref {
-        Some(target) => target.uid.as_deref() == uid,
+    let is_of_pod = |endpoint: &slice::Endpoint| match named_uid(endpoint) {
+        Some(named) => Some(named) == uid,
         None => !host && endpoint.addresses.iter().any(|address| ips.contains(&address.as_str())),
     };
     let of_slice = |slice: &EndpointSlice| {
@@ -143,7 +139,17 @@ pub fn endpoints(snapshot: &Snapshot) -> Vec<ServiceEndpoint> {
             terminating: conditions.terminating.unwrap_or(false),
         })
     };
-    let mut found: Vec<_> = snapshot.slices.iter().filter_map(of_slice).collect();
+    let exists = |name: &str| {
+        snapshot.is_unread("Services")
+            || service(snapshot, name).is_some_and(|service| !is_external_name(service))
+    };
+    let found = snapshot.slices.iter().filter_map(of_slice);
+    let mut found: Vec<_> = found.filter(|endpoint| exists(&endpoint.service)).collect();
     found.sort_by(|one, other| (&one.service, &one.slice).cmp(&(&other.service, &other.slice)));
     found
+}
+
+/// Returns the UID that the endpoint refers to. A reference without one counts like none.
+fn named_uid(endpoint: &slice::Endpoint) -> Option<&str> {
+    endpoint.target_ref.as_ref()?.uid.as_deref().filter(|uid| !uid.is_empty())
 }

@@ -118,8 +118,8 @@ impl Context {
 }
 
 /// Returns the change of the lifecycle condition in the write of `decision`. A pod in service needs none. A write that turns
-/// the gate on reports no new wait: mostly it is over before it would be reported for its own sake, and the write that
-/// ends it can be that of a consumer, which cannot correct the condition.
+/// the gate on, or that follows on the way into service, reports no new wait: mostly it is over before it would be reported
+/// for its own sake, and the write that ends it can be that of a consumer, which cannot correct the condition.
 fn condition_change<'a>(
     pod: &CachedPod,
     decision: &'a Decision,
@@ -128,10 +128,59 @@ fn condition_change<'a>(
     let Some(wait) = wait else { return ConditionChange::Keep };
     let Decision { plan, explanation, .. } = decision;
     let turns_gate_on = plan.gate == Some(ConditionStatus::True);
-    let reports_nothing = explanation.needs_no_condition() || (turns_gate_on && !wait.is_zero());
+    let is_new = turns_gate_on || (explanation.enters_service() && !pod.has_condition_reason(explanation));
+    let reports_nothing = explanation.needs_no_condition() || (is_new && !wait.is_zero());
     match pod.lifecycle_condition() {
         _ if !reports_nothing => ConditionChange::Report(explanation),
         Some(_) => ConditionChange::Remove,
         None => ConditionChange::Keep,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use podward_core::busy::BusyLimits;
+    use podward_core::keys::LIFECYCLE_CONDITION;
+    use podward_core::{Explanation, PodPlan};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_new_wait_on_the_way_into_service_is_not_reported_with_other_changes() {
+        let (now, later) = (Some(Duration::ZERO), Some(Duration::from_secs(3)));
+        let on = Some(ConditionStatus::True);
+        for (stored, reason, gate, wait, expected) in [
+            (None, "EnteringService", None, later, "keep"),
+            (Some("Preparing"), "Completing", None, later, "remove"),
+            (Some("EnteringService"), "EnteringService", None, later, "report"),
+            (None, "EnteringService", None, now, "report"),
+            (Some("EnteringService"), "EnteringService", on, later, "remove"),
+            (None, "NotReady", on, later, "keep"),
+            (None, "Preparing", None, later, "report"),
+            (Some("Preparing"), "EnteringService", None, None, "keep"),
+        ] {
+            let condition =
+                |reason| json!({"type": LIFECYCLE_CONDITION, "status": "False", "reason": reason});
+            let conditions: Vec<Value> = stored.map(condition).into_iter().collect();
+            let pod = serde_json::from_value(json!({"metadata": {}, "status": {"conditions": conditions}}))
+                .unwrap();
+            let explanation =
+                Explanation { status: ConditionStatus::False, reason, message: "waits".to_owned() };
+            let mut decision = Decision {
+                plan: PodPlan::default(),
+                explanation,
+                overruns: Vec::new(),
+                busy_limits: BusyLimits::default(),
+                released: Vec::new(),
+            };
+            decision.plan.gate = gate;
+            let change = match condition_change(&pod, &decision, wait) {
+                ConditionChange::Keep => "keep",
+                ConditionChange::Report(_) => "report",
+                ConditionChange::Remove => "remove",
+            };
+            assert_eq!(change, expected, "{stored:?} {reason} {gate:?} {wait:?}");
+        }
     }
 }

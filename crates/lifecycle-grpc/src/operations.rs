@@ -74,13 +74,15 @@ pub(super) fn begin(
     if let Some(operation) = present {
         let known = operations.type_of(id);
         let known = known.as_deref().unwrap_or(UNKNOWN_TYPE);
-        if known != operation_type {
+        let is_same = known == operation_type;
+        // Without a known type, any type begins it again, as any type cancels it.
+        if !is_same && known != UNKNOWN_TYPE {
             return Err(Status::already_exists(format!(
                 "pod {} already has an operation {id} of type {known}; finish or cancel it first, or choose another id",
                 pod.key()
             )));
         }
-        if operation.is_active() && !operation.has(Stage::UndoOperationType) {
+        if is_same && operation.is_active() && !operation.has(Stage::UndoOperationType) {
             return Ok(PodChange::None);
         }
     }
@@ -260,6 +262,21 @@ mod tests {
         assert_eq!(after(begin(&refused, "a", "update", NOW)), stages.map(|stage| stage.key("a")));
         assert_eq!(begin(&refused, "a", "other", NOW).unwrap_err().code(), Code::AlreadyExists);
         assert_eq!(after(cancel(&refused, "a", NOW)), Vec::<String>::new());
+    }
+
+    /// The operator has removed its type while others worked, and nothing says any more what it was.
+    #[test]
+    fn an_operation_whose_type_is_lost_can_begin_again() {
+        let stages = [Stage::Operated, Stage::PostCheck];
+        let mut labels: Vec<_> = stages.map(|stage| (stage.key("a"), "1")).into();
+        labels.push((Stage::DoneOperationType.key("a"), UNKNOWN_TYPE));
+        let begun = changes(begin(&pod(&labels), "a", "update", NOW));
+        assert_eq!(begun.set[&Stage::OperationType.key("a")], "update");
+        assert!(begun.remove.contains(&Stage::DoneOperationType.key("a")));
+
+        let lost = [Stage::Operating, Stage::PreChecked, Stage::Operate].map(|stage| (stage.key("a"), "1"));
+        let begun = changes(begin(&pod(&lost), "a", "update", NOW));
+        assert_eq!(begun.set[&Stage::OperationType.key("a")], "update", "while it is active, too");
     }
 
     #[test]

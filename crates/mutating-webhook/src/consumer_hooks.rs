@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Namespace;
-use kube::core::PartialObjectMeta;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Client, ResourceExt};
 use parking_lot::RwLock;
@@ -46,7 +46,7 @@ impl ConsumerHooks {
             stop: setup.stop.clone(),
         };
         let hooks: Arc<RwLock<Arc<[Arc<Hook>]>>> = Arc::default();
-        let (all, shared) = (Api::<LifecycleHook>::all(client.clone()), Arc::clone(&hooks));
+        let (all, shared) = (Api::<DeserializeGuard<LifecycleHook>>::all(client.clone()), Arc::clone(&hooks));
         // The sorted copy in `hooks` is used instead of the map. The watch continues without a handle.
         let _: Watched<Arc<Hook>> = Watched::keep(
             watch("lifecyclehooks", true),
@@ -116,12 +116,15 @@ impl FromIterator<Hook> for ConsumerHooks {
     }
 }
 
-/// Returns the hook if it is valid and a consumer. The lifecycle-controller reports an invalid hook to its owner.
-fn consumer(hook: LifecycleHook) -> Option<Hook> {
-    match hook.to_hook() {
+/// Returns the hook if it is valid and a consumer. The lifecycle-controller reports an invalid hook to its owner. A later
+/// version of Podward may have stored one that this version cannot read; it must not keep the others from being read.
+fn consumer(hook: DeserializeGuard<LifecycleHook>) -> Option<Hook> {
+    let name = hook.name_any();
+    let read = hook.0.map_err(|error| error.to_string());
+    match read.and_then(|hook| hook.to_hook().map_err(|error| error.to_string())) {
         Ok(hook) => hook.is_consumer().then_some(hook),
         Err(error) => {
-            tracing::warn!(hook = hook.name_any(), %error, "ignoring an invalid LifecycleHook");
+            tracing::warn!(hook = name, error, "ignoring an invalid LifecycleHook");
             None
         }
     }

@@ -144,9 +144,13 @@ impl Canary {
             let mut state = self.state.lock();
             state.retain_nodes(|name| index.nodes().any(|(node, _)| **node == *name));
             let family = AddressFamily::of(self.address);
-            let addresses = index.nodes().filter_map(|(name, node)| Some((Arc::clone(name), node.address?)));
-            addresses
-                .filter(|(name, address)| AddressFamily::of(*address) == family && state.is_asked(name))
+            let asked = index.nodes().filter(|(name, _)| state.is_asked(name));
+            asked
+                .filter_map(|(name, node)| {
+                    let mut addresses = node.addresses.iter();
+                    let address = *addresses.find(|address| AddressFamily::of(**address) == family)?;
+                    Some((Arc::clone(name), address))
+                })
                 .collect()
         };
         let asked = nodes.into_iter().map(|(node, address)| async move {

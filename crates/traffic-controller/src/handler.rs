@@ -226,9 +226,9 @@ impl TrafficHandler {
                 Some(canary) => canary.received_at(node, last.unwrap_or_default()),
                 None => Err("there is no canary (--canary-service)".to_owned()),
             };
-            NodeProxies::Read(
-                scraper.proxies(&endpoints.changed, |node| Receipt::new(servers, || received(node))),
-            )
+            NodeProxies::Read(scraper.proxies(&endpoints.changed, |node| {
+                Receipt::new(servers, endpoints.service_changed, || received(node))
+            }))
         })
     }
 

@@ -10,9 +10,12 @@ mod change;
 mod endpoint_index;
 mod mesh;
 mod node;
+mod nodes;
 mod object;
 mod pod_endpoints;
+mod references;
 mod route;
+mod route_kind;
 mod service;
 mod slice;
 
@@ -24,7 +27,8 @@ pub(crate) use endpoint_index::{EndpointIndex, MAX_PORTS, RETENTION};
 pub(crate) use node::{IndexedNode, NodeObject};
 pub(crate) use object::{ObjectKey, WatchedObject};
 pub(crate) use pod_endpoints::{LocalEndpoints, OtherEndpoints, PodEndpoints, ServiceMembership, TargetPod};
-pub(crate) use route::{GrpcRoute, HttpRoute, Ingress, RouteKind, RouteObject, TargetGroupBinding};
+pub(crate) use route::{GrpcRoute, HttpRoute, Ingress, RouteObject, TargetGroupBinding};
+pub(crate) use route_kind::RouteKind;
 pub(crate) use service::{LocalPolicy, ServiceKind, ServiceObject};
 pub(crate) use slice::{DataPath, EndpointOwner, SliceObject};
 

@@ -81,13 +81,13 @@ impl NodeAgents {
         quiet: Duration,
         timeout: Duration,
     ) -> Result<OpenConnections, String> {
-        let (address, ports) = {
+        let (addresses, ports) = {
             let index = self.shared.index.lock();
-            let node = index.nodes().find(|(name, _)| ***name == *pod.node);
-            (node.and_then(|(_, node)| node.address), index.ports_of(pod))
+            (index.node_addresses(&pod.node).to_vec(), index.ports_of(pod))
         };
-        let address = address.ok_or_else(|| format!("its node {:?} has no InternalIP", pod.node))?;
-        if pod.addresses.contains(&address) {
+        let address =
+            *addresses.first().ok_or_else(|| format!("its node {:?} has no InternalIP", pod.node))?;
+        if pod.addresses.iter().any(|address| addresses.contains(address)) {
             return Err("the pod uses the network of its node".to_owned());
         }
         let ports = sent_ports(&ports)?;
@@ -235,8 +235,8 @@ mod tests {
             node_agent_token_file: token.path().to_owned(),
         };
         let shared = Arc::new(SharedIndex::new(Clock::start()));
-        let address = "127.0.0.1".parse().ok();
-        shared.index.lock().put_node(&"n1".into(), IndexedNode { address, not_ready_since: None });
+        let addresses = vec!["127.0.0.1".parse().unwrap()];
+        shared.index.lock().put_node(&"n1".into(), IndexedNode { addresses, ..IndexedNode::default() });
         // Nothing is signed by it.
         let authority = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let authorities = AuthoritySource::Pem(authority.cert.pem());

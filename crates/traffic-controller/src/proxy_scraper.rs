@@ -123,17 +123,22 @@ impl ProxyScraper {
             self.pages.retain(|name| nodes.contains_key(name));
         }
         let mut all = Vec::with_capacity(nodes.len());
-        for (name, node) in nodes.iter() {
+        let last = changed.iter().flatten().map(|change| change.seen).max().unwrap_or(now);
+        for (name, node) in nodes.iter().filter(|(_, node)| node.may_send(last)) {
             let entry = match entries.get_mut(name) {
                 Some(entry) => entry,
                 None => entries.entry(Arc::clone(name)).or_insert_with(|| ScrapedProxy::new(now)),
             };
-            (entry.address, entry.is_ready) = (node.address, node.not_ready_since.is_none());
+            (entry.address, entry.is_ready) = (node.address(), node.not_ready_since.is_none());
             let rules = receipt(name).rules_state(&entry.proxy, changed);
             if rules != RulesState::Written {
                 self.need(name, entry, now);
             }
-            all.push(NodeProxy { name: Arc::clone(name), not_ready_since: node.not_ready_since, rules });
+            let name = match node.deleted_at {
+                Some(_) => format!("deleted node {name}").into(),
+                None => Arc::clone(name),
+            };
+            all.push(NodeProxy { name, not_ready_since: node.not_ready_since, rules });
         }
         all
     }
@@ -157,7 +162,7 @@ impl ProxyScraper {
         for (name, node) in nodes.iter() {
             if node.not_ready_since.is_none() && !entries.contains_key(name) {
                 let entry = entries.entry(Arc::clone(name)).or_insert_with(|| ScrapedProxy::new(now));
-                entry.address = node.address;
+                entry.address = node.address();
                 self.need(name, entry, now);
             }
         }
@@ -290,7 +295,8 @@ mod tests {
             Arc::new(ProxyScraper::new(pages, Arc::clone(&shared), Arc::new(TrafficMetrics::new())));
         let put_node = |name: &Arc<str>, address: &str, is_ready: bool| {
             let not_ready_since = (!is_ready).then_some(now);
-            let node = IndexedNode { address: address.parse().ok(), not_ready_since };
+            let addresses = vec![address.parse().unwrap()];
+            let node = IndexedNode { addresses, not_ready_since, ..IndexedNode::default() };
             shared.index.lock().put_node(name, node);
         };
         let fail = |name: Arc<str>| {
@@ -327,6 +333,29 @@ mod tests {
     #[tokio::test]
     async fn kube_proxies_of_lost_nodes_do_not_delay_those_that_could_never_be_read() {
         assert!(is_read_beside_silent_ones(false, true).await);
+    }
+
+    /// A node that is cut off sends traffic by the rules that it has, also when its Node object is deleted.
+    #[tokio::test]
+    async fn the_kube_proxy_of_a_node_that_was_just_deleted_still_counts() {
+        let shared = Arc::new(SharedIndex::new(Clock::start()));
+        let pages = KubeProxyPages::new(format!("http://{NODE_IP}:9/metrics"), None);
+        let scraper =
+            Arc::new(ProxyScraper::new(pages, Arc::clone(&shared), Arc::new(TrafficMetrics::new())));
+        let second = |number: u64| after(UnixNanos(0), Duration::from_secs(number));
+        shared.index.lock().put_node(&"n1".into(), IndexedNode::default());
+        let proxies = |seen| {
+            let changed = [Some(EndpointChange::undated(seen)), None];
+            let all = scraper.proxies(&changed, |_| Receipt::SameServer);
+            all.iter().map(|node| (node.name.to_string(), node.not_ready_since)).collect::<Vec<_>>()
+        };
+        assert_eq!(proxies(second(90)), [("n1".to_owned(), None)]);
+        shared.index.lock().remove_node("n1", second(100));
+        let deleted = [("deleted node n1".to_owned(), Some(second(100)))];
+        for seen in [90, 100, 129] {
+            assert_eq!(proxies(second(seen)), deleted, "change at {seen} s");
+        }
+        assert_eq!(proxies(second(130)), [], "it has been gone for long");
     }
 
     #[test]

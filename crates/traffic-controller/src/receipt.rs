@@ -21,14 +21,26 @@ pub(crate) enum Receipt {
 
 impl Receipt {
     /// Returns what is known in a cluster with `servers` API servers. `canary` is the time at which the kube-proxy is
-    /// known to have received the change, or why there is none.
-    pub(crate) fn new(servers: ApiServers, canary: impl FnOnce() -> Result<UnixNanos, String>) -> Self {
+    /// known to have received the change, or why there is none. It is an EndpointSlice: it does not show that the
+    /// kube-proxy has received changes of Services, which come in another watch. `service_changed` is true if there was
+    /// one.
+    pub(crate) fn new(
+        servers: ApiServers,
+        service_changed: bool,
+        canary: impl FnOnce() -> Result<UnixNanos, String>,
+    ) -> Self {
         let servers = match servers {
             ApiServers::One => return Receipt::SameServer,
             ApiServers::Several(number) => number.to_string(),
             ApiServers::Unknown => "an unknown number of".to_owned(),
         };
-        canary().map_or_else(
+        let received =
+            match service_changed {
+                true => Err("a Service of the pod has changed, and the canary shows changes of slices only"
+                    .to_owned()),
+                false => canary(),
+            };
+        received.map_or_else(
             |why| Receipt::Unknown(format!("it watches one of {servers} API servers, which may lag: {why}")),
             Receipt::Received,
         )
@@ -55,5 +67,23 @@ impl Receipt {
                 other => other,
             },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Services and slices come in different watches, so one of them says nothing about the other.
+    #[test]
+    fn the_canary_does_not_show_that_changes_of_services_were_received() {
+        let received = || Ok(UnixNanos(5));
+        let receipt = |servers, service_changed| Receipt::new(servers, service_changed, received);
+        for servers in [ApiServers::Several(2), ApiServers::Unknown] {
+            assert_eq!(receipt(servers, false), Receipt::Received(UnixNanos(5)));
+            let Receipt::Unknown(why) = receipt(servers, true) else { panic!("{servers:?}") };
+            assert!(why.contains("a Service of the pod has changed"), "{why}");
+        }
+        assert_eq!(receipt(ApiServers::One, true), Receipt::SameServer, "one server sends all in order");
     }
 }

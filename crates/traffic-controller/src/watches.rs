@@ -26,6 +26,9 @@ use crate::shared_index::SharedIndex;
 const MISSING_KIND_INTERVAL: Duration = Duration::from_secs(30);
 /// A watch that lasted this long may be restarted at once: the lists are not frequent.
 const STABLE: Duration = Duration::from_secs(10);
+/// The number of Ingresses and other routes in a page of a list. Each may have some megabytes, and a page is read as a
+/// whole.
+const ROUTES_PER_PAGE: u32 = 5;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A kind of object that the index contains.
@@ -84,16 +87,20 @@ impl IndexedObject for NodeObject {
         index.put_node(&key.name, self.node())
     }
 
-    fn remove(key: &ObjectKey, index: &mut EndpointIndex, _: UnixNanos) {
-        index.remove_node(&key.name);
+    fn remove(key: &ObjectKey, index: &mut EndpointIndex, now: UnixNanos) {
+        index.remove_node(&key.name, now);
     }
 
-    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, _: UnixNanos) {
-        index.retain_nodes(listed);
+    fn retain_listed(listed: &HashSet<ObjectKey>, index: &mut EndpointIndex, now: UnixNanos) {
+        index.retain_nodes(listed, now);
     }
 }
 
 impl<K: RouteKind> IndexedObject for RouteObject<K> {
+    fn selection(client: Client) -> (Api<Self>, watcher::Config) {
+        (Api::all(client), watcher::Config::default().page_size(ROUTES_PER_PAGE))
+    }
+
     fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, now: UnixNanos) -> bool {
         index.put_route::<K>(&key, self.services(), now)
     }

@@ -67,7 +67,8 @@ impl RunningPodward {
 pub(crate) enum TestPlace {
     /// A real node with Podward installed with Helm, without the traffic-controller; or an existing cluster.
     Node,
-    /// Simulated nodes, and Podward with `--strict`, which tries deletions in the name of their requesters.
+    /// Simulated nodes, and Podward with `--strict`, which tries deletions in the name of their requesters, and with
+    /// `--drop-managed-fields`.
     Simulated,
     /// A real node with all services of Podward installed with Helm. Services hold pods.
     Serving,
@@ -226,6 +227,8 @@ impl Environment {
             lease_seconds: LEASE_SECONDS,
             more: vec![
                 (ServiceKind::LifecycleController, format!("--max-busy={MAX_BUSY_SECONDS}")),
+                // The pods of all other environments have managed fields.
+                (ServiceKind::MutatingWebhook, "--drop-managed-fields".to_owned()),
                 traced(ServiceKind::LifecycleController),
                 traced(ServiceKind::ServiceDiscoveryBridge),
                 traced(ServiceKind::ClonesetController),

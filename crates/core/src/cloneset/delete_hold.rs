@@ -4,19 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::deletion_request::is_cleaner;
+
 const KIND: &str = "CloneSet";
 
-/// Accounts that delete a pod because its owner or its namespace is gone. Nobody moves such a pod to PreparingDelete.
-const CLEANERS: [&str; 3] = [
-    "system:serviceaccount:kube-system:generic-garbage-collector",
-    "system:serviceaccount:kube-system:namespace-controller",
-    "system:kube-controller-manager",
-];
-
 /// The markers that must leave a pod before others delete it. The set stores them in the annotation
-/// [`DELETE_HOLD`](super::keys::DELETE_HOLD) of the pod.
+/// [`DELETE_HOLD`](super::keys::DELETE_HOLD) of the pod. Members that a later version has added do not count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct DeleteHold {
     /// The name of the set.
     pub set: String,
@@ -56,7 +51,8 @@ impl DeleteHold {
         Self::parse(text).filter(|hold| kind == KIND && name == hold.set)
     }
 
-    /// Returns why a deletion that `requester` has requested waits, for people. `None` if it does not wait.
+    /// Returns why a deletion that `requester` has requested waits, for people. `None` if it does not wait: nobody moves a
+    /// pod to PreparingDelete whose set or namespace is gone.
     #[must_use]
     pub fn waits(
         &self,
@@ -68,7 +64,7 @@ impl DeleteHold {
         let left = left.map(|(key, value)| format!("the label {key}={value}"));
         let finalizers = self.finalizers.iter().filter(|it| finalizers.contains(it));
         let left: Vec<String> = left.chain(finalizers.map(|it| format!("the finalizer {it}"))).collect();
-        let waits = !left.is_empty() && !CLEANERS.contains(&requester);
+        let waits = !left.is_empty() && !is_cleaner(requester);
         waits.then(|| {
             format!(
                 "the hook preDelete of CloneSet {} has to release the pod: its operator removes {}",
@@ -101,6 +97,6 @@ mod tests {
         assert!(hold.waits(&one("other"), &finalizers, "jane").is_some());
         assert_eq!(hold.waits(&one("other"), &[], "jane"), None);
         // The owner of the pod is gone.
-        assert_eq!(hold.waits(&one("in-use"), &finalizers, CLEANERS[0]), None);
+        assert_eq!(hold.waits(&one("in-use"), &finalizers, "system:kube-controller-manager"), None);
     }
 }

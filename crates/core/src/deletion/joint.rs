@@ -28,9 +28,7 @@ impl Workload {
     /// is lost, so it never waits for itself.
     #[must_use]
     pub fn joint_deletion(&self, members: &[WorkloadPod], uid: &str) -> JointDeletion {
-        let ends = |member: &&WorkloadPod| {
-            member.request.is_some_and(|request| request.by_workload && request.ends_workload)
-        };
+        let ends = |member: &&WorkloadPod| member.request.is_some_and(|request| request.ends_workload);
         let Workload::Job { restart_limit: Some(limit), .. } = self else {
             return JointDeletion::Now(Vec::new());
         };

@@ -24,6 +24,9 @@ const IN_SERVICE_TEXT: &str = "the pod is in service";
 /// The reason of a pod that waits for its containers, not for Podward or a traffic source.
 const NOT_READY: &str = "NotReady";
 
+/// The reason of a pod without an operation that only its gate and its consumers keep out of service.
+const ENTERING_SERVICE: &str = "EnteringService";
+
 /// The number of other operations that a sentence names.
 const MAX_NAMED: usize = 16;
 
@@ -44,6 +47,12 @@ impl Explanation {
     #[must_use]
     pub fn needs_no_condition(&self) -> bool {
         self.status == ConditionStatus::True && self.reason == IN_SERVICE && self.message == IN_SERVICE_TEXT
+    }
+
+    /// Returns true if the pod is on its way into service: new, or after its last operation.
+    #[must_use]
+    pub fn enters_service(&self) -> bool {
+        [ENTERING_SERVICE, OperationPhase::Completing.as_str()].contains(&self.reason)
     }
 
     /// Returns true if the pod waits for its containers or readiness gates of others, without an operation.
@@ -191,10 +200,10 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenHookQuestion], mut sentences: Vec<Stri
     }
     if !gate_is_on {
         if let Some(text) = before_gate(pod, open) {
-            return conclude(ConditionStatus::False, "EnteringService", rest(format!("the pod {text}")));
+            return conclude(ConditionStatus::False, ENTERING_SERVICE, rest(format!("the pod {text}")));
         }
         let text = format!("the pod is about to be put into service: {SERVICE_READY_GATE} turns True next");
-        return conclude(ConditionStatus::False, "EnteringService", rest(text));
+        return conclude(ConditionStatus::False, ENTERING_SERVICE, rest(text));
     }
     if !pod.ready {
         let text = "the pod is not Ready: waits for the kubelet to find its containers and other readiness gates ready";
@@ -203,7 +212,7 @@ fn at_rest(pod: &PodView<'_>, open: &[OpenHookQuestion], mut sentences: Vec<Stri
     let missing = missing_consumers(pod);
     if !missing.is_empty() {
         let text = format!("waits for {} to add the pod to traffic", missing.join(", "));
-        return conclude(ConditionStatus::False, "EnteringService", rest(text));
+        return conclude(ConditionStatus::False, ENTERING_SERVICE, rest(text));
     }
     if !pod.has_expected_finalizers() {
         return conclude(ConditionStatus::False, "InvalidAnnotation", sentences);
@@ -279,7 +288,7 @@ impl PodContext<'_> {
                 )
             }
             OperationPhase::WaitingForOthers => {
-                format!("{who} is done and {}", self.waits_for(&self.others(id, |other| other.is_active())))
+                format!("{who} is done and {}", self.waits_for(&self.others(id, |other| other.is_at_work())))
             }
             OperationPhase::PostChecking if operation.has(Stage::Rollback) => {
                 format!("{who} is done and {}", self.refused(id, operation_type))
@@ -347,7 +356,7 @@ impl PodContext<'_> {
     }
 
     fn completing(&self, id: &str) -> String {
-        let unfinished = self.others(id, |other| other.is_live() && !other.has(Stage::Completing));
+        let unfinished = self.others(id, |other| other.has_started() && !other.has(Stage::Completing));
         if !unfinished.is_empty() {
             return self.waits_for(&unfinished);
         }

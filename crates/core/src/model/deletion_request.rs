@@ -1,11 +1,30 @@
 //! The deletion request that a pod carries in an annotation.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::time::UnixNanos;
 
 /// The lowest deletion cost. ReplicaSets delete the pod with the lowest cost first.
 pub(crate) const LOWEST_COST: &str = "-2147483648";
+
+/// The user of all controllers of a cluster without `--use-service-account-credentials`.
+const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
+
+/// Accounts that delete a pod because its owner or its namespace is gone.
+const CLEANERS: [&str; 3] = [
+    "system:serviceaccount:kube-system:generic-garbage-collector",
+    "system:serviceaccount:kube-system:namespace-controller",
+    CONTROLLER_MANAGER,
+];
+
+/// Accounts of the controller of Jobs.
+const JOB_CONTROLLERS: [&str; 2] = ["system:serviceaccount:kube-system:job-controller", CONTROLLER_MANAGER];
+
+/// Returns true if `user` deletes pods because their owner or their namespace is gone.
+pub(crate) fn is_cleaner(user: &str) -> bool {
+    CLEANERS.contains(&user)
+}
 
 /// The kind of a deletion request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -60,7 +79,7 @@ pub struct DeletionRequest {
     /// the workload then decide.
     #[serde(default)]
     pub by_workload: bool,
-    /// True if the request means that the workload ends
+    /// True if the workload ends, as this request of its controller says, or another one that was made for the same pod
     /// ([`Workload::ends_by_request`](crate::deletion::Workload::ends_by_request)). The replica counts do not withdraw it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ends_workload: bool,
@@ -88,6 +107,9 @@ pub struct DeletionRequest {
     /// again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_eviction: Option<Box<DeletionRequest>>,
+    /// The members of the JSON object that this version does not know. They stay when the request is written again.
+    #[serde(flatten)]
+    pub unknown: Map<String, Value>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the shape that serde asks for
@@ -124,6 +146,7 @@ impl DeletionRequest {
             not_before: None,
             times_postponed: 0,
             replaced_eviction: None,
+            unknown: Map::new(),
         }
     }
 
@@ -161,6 +184,11 @@ impl DeletionRequest {
     /// delete of the workload's controller changes only an eviction, and keeps it for the case that the workload wants the
     /// pod again. The caller checks first that the workload has the pod in excess. An eviction by another user is kept in
     /// the same way if it comes after that delete.
+    ///
+    /// Of two deletes by others, the first one stays, unless the second one is made because the owner or the namespace of
+    /// the pod is gone. A delete of the controller of Jobs may mean that the Job ends, so it returns the request with
+    /// [`DeletionRequest::ends_workload`] and [`DeletionRequest::joint`] of `new`; the caller finds out what they are. They
+    /// stay when another request replaces this one.
     #[must_use]
     pub fn joined_by(&self, new: &DeletionRequest) -> Option<DeletionRequest> {
         if self.by_workload && new.kind == DeletionKind::Evict && !new.by_workload {
@@ -171,8 +199,14 @@ impl DeletionRequest {
         }
         let raises = self.kind == DeletionKind::Evict && new.kind == DeletionKind::Delete;
         let takes_over = self.by_workload && new.kind == DeletionKind::Delete;
-        if !(raises || takes_over) || (new.by_workload && self.by_workload) {
-            return None;
+        let repeats = self.kind == DeletionKind::Delete && new.kind == DeletionKind::Delete;
+        let cleans_up =
+            repeats && !new.by_workload && is_cleaner(&new.requested_by) && !is_cleaner(&self.requested_by);
+        if !(raises || takes_over || cleans_up) || (new.by_workload && self.by_workload) {
+            let may_end = repeats && !self.by_workload && !self.ends_workload;
+            let (ends_workload, joint) = (new.ends_workload, new.joint);
+            return (may_end && JOB_CONTROLLERS.contains(&new.requested_by.as_str()))
+                .then(|| DeletionRequest { ends_workload, joint, ..self.clone() });
         }
         let eviction = || Box::new(DeletionRequest { not_before: None, ..self.clone() });
         Some(DeletionRequest {
@@ -181,6 +215,9 @@ impl DeletionRequest {
             was_preparing: self.was_preparing,
             reserved_at: self.reserved_at,
             requested_at: self.requested_at,
+            ends_workload: self.ends_workload || new.ends_workload,
+            joint: self.joint.or(new.joint),
+            unknown: self.unknown.clone(),
             ..new.clone()
         })
     }

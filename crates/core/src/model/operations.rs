@@ -66,10 +66,21 @@ impl<'a> Operation<'a> {
     #[must_use]
     pub fn is_incomplete(&self) -> bool {
         let has_type = self.operation_type.as_deref().is_some_and(|value| !value.is_empty());
-        if self.has_any(&[Stage::PreChecked, Stage::Preparing, Stage::Operate, Stage::Operated]) {
-            return false;
-        }
-        self.has(Stage::Operating) != has_type
+        !self.has_started() && self.has(Stage::Operating) != has_type
+    }
+
+    /// Returns whether the operation was allowed to start, or is checked again while the pod stays out of service. True
+    /// until its labels are removed. The pod neither leaves service nor stays out of it for an operation that has not
+    /// started.
+    #[must_use]
+    pub fn has_started(&self) -> bool {
+        self.has_any(&[Stage::PreChecked, Stage::Preparing, Stage::Operate, Stage::Operated])
+    }
+
+    /// Returns whether the operation has started and its operator has not finished.
+    #[must_use]
+    pub fn is_at_work(&self) -> bool {
+        self.has(Stage::Operating) && self.has_started()
     }
 
     /// Returns whether the operator works or waits for its permission.
@@ -122,6 +133,14 @@ impl<'a> Operation<'a> {
         self.done_type = Some(value);
     }
 
+    /// Sets the type of an operation whose operator has set none.
+    pub(crate) fn keep_type(&mut self, known: Option<Cow<'a, str>>) {
+        if let Some(known) = known.filter(|_| self.known_type().is_none()) {
+            self.put(Stage::OperationType);
+            self.operation_type = Some(known);
+        }
+    }
+
     fn value(&self, stage: Stage, now: UnixNanos) -> String {
         let kept = match stage {
             Stage::OperationType => &self.operation_type,
@@ -160,7 +179,7 @@ impl<'a> Operations<'a> {
     /// let upgrade = operations.get("upgrade").unwrap();
     /// assert_eq!(upgrade.known_type(), Some("update"));
     /// assert_eq!(OperationPhase::of(upgrade), Some(OperationPhase::PreChecking));
-    /// assert!(operations.any_active());
+    /// assert!(operations.any_live() && !upgrade.has_started());
     /// ```
     #[must_use]
     pub fn parse(labels: &'a BTreeMap<String, String>) -> Self {
@@ -216,12 +235,6 @@ impl<'a> Operations<'a> {
     #[must_use]
     pub fn any_live(&self) -> bool {
         self.by_id.values().any(Operation::is_live)
-    }
-
-    /// Returns whether any operator works or waits for its permission.
-    #[must_use]
-    pub fn any_active(&self) -> bool {
-        self.by_id.values().any(Operation::is_active)
     }
 
     /// Returns the type of `id`. When its label is gone, this is the only permission that no other operation claims, or
@@ -304,10 +317,10 @@ mod tests {
     fn a_lone_half_is_not_an_operation() {
         let lone_type = labels(&[(Stage::OperationType.key("a"), "update")]);
         let parsed = Operations::parse(&lone_type);
-        assert!(!parsed.any_live() && !parsed.any_active());
+        assert!(!parsed.any_live());
         let lone_begin = labels(&[(Stage::Operating.key("a"), "1"), (Stage::PreCheck.key("a"), "1")]);
         let parsed = Operations::parse(&lone_begin);
-        assert!(!parsed.any_live() && !parsed.any_active());
+        assert!(!parsed.any_live());
         let empty_type = labels(&[(Stage::Operating.key("a"), "1"), (Stage::OperationType.key("a"), "")]);
         assert!(Operations::parse(&empty_type).get("a").unwrap().is_incomplete());
     }

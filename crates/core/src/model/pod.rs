@@ -124,8 +124,8 @@ pub struct PodAnnotations {
     pub evidence: Option<String>,
     /// [`HISTORY`].
     pub history: Option<String>,
-    /// True if [`HOOK_REQUESTS`] is present.
-    pub has_hook_requests: bool,
+    /// [`HOOK_REQUESTS`].
+    pub hook_requests: Option<String>,
     /// True if [`RESULT_REFUSED`] is present.
     pub has_result_refused: bool,
     /// True if [`MIRROR_POD`] is present.
@@ -201,6 +201,7 @@ impl Pod {
             terminating: self.metadata.deletion_timestamp.is_some(),
             facts: PodFacts {
                 finished: self.is_terminal(),
+                hook_requests: annotations.hook_requests.as_deref(),
                 busy_until: annotations.busy_until.as_deref(),
                 busy_reason: annotations.busy_reason.as_deref(),
                 busy_limits: annotations.busy_limits.as_deref(),
@@ -308,9 +309,9 @@ impl<'de> Deserialize<'de> for PodAnnotations {
                         EVIDENCE => annotations.evidence = Some(map.next_value()?),
                         HISTORY => annotations.history = Some(map.next_value()?),
                         DELETE_HOLD => annotations.delete_hold = Some(map.next_value()?),
+                        HOOK_REQUESTS => annotations.hook_requests = Some(map.next_value()?),
                         other => {
                             annotations.is_mirror |= other == MIRROR_POD;
-                            annotations.has_hook_requests |= other == HOOK_REQUESTS;
                             annotations.has_result_refused |= other == RESULT_REFUSED;
                             map.next_value::<IgnoredAny>()?;
                         }

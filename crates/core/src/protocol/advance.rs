@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use super::gate::{available, may_operate, ready_follows_gate};
 use super::preparing_to_delete::{any_announced, is_left_over};
-use crate::model::hook_keys::has_hook_finalizer;
+use crate::model::hook_keys::{hook_of_consumer_key, is_hook_finalizer};
 use crate::model::keys::{COMPLETING, CREATING, PREPARING_TO_DELETE, Stage};
 use crate::model::label_changes::LabelChanges;
 use crate::model::lost_type::LostType;
@@ -94,13 +94,16 @@ pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> 
     changes
 }
 
-/// Returns whether `new` has all expected finalizers, of which `old` lacks some. False for a pod with hooks: their
-/// finalizers say that a hook may have added the pod, and the controller knows whether it has.
+/// Returns whether `new` has all expected finalizers, of which `old` lacks some. False while a hook may not have added the pod:
+/// its finalizer shows that only when it was there before and no request to a hook is stored.
 fn adds_the_last_finalizer(old: &PodView<'_>, new: &PodView<'_>) -> bool {
     let Ok(expected) = new.expected_finalizers() else { return false };
-    let has_hooks = has_hook_finalizer(new.finalizers) || expected.hooks().next().is_some();
-    let is_missing = |finalizers| expected.missing(finalizers).next().is_some();
-    !has_hooks && is_missing(old.finalizers) && !is_missing(new.finalizers)
+    let is_hook = |(consumer, finalizer): (&str, &str)| {
+        hook_of_consumer_key(consumer).is_some() || is_hook_finalizer(finalizer)
+    };
+    let mut missing = expected.missing(old.finalizers).peekable();
+    let adds = missing.peek().is_some() && expected.missing(new.finalizers).next().is_none();
+    adds && !missing.any(is_hook) && old.facts.hook_requests.is_none()
 }
 
 /// Returns the changes of the labels of `pod` from `before` to `after`. When the pod becomes available, it is neither
@@ -171,7 +174,7 @@ fn step(operations: &mut Operations<'_>, stored: &Operations<'_>, pod: &PodView<
     if leaves_service {
         operations.service_available = false;
     }
-    if !operations.any_active() {
+    if !operations.by_id.values().any(Operation::is_at_work) {
         finish_all(operations, stored);
         complete_all(operations, pod);
     }
@@ -229,14 +232,16 @@ fn step_not_operating(operation: &mut Operation<'_>, permitted: bool) {
 }
 
 /// Starts the checks again, without the grants of the last run. A pod that is out of service stays out, because its
-/// result is not checked yet.
+/// result is not checked yet. It keeps its type: without one it could not be checked.
 fn start_over(operation: &mut Operation<'_>) {
+    let known = operation.known_type().map(|known| Cow::Owned(known.to_owned()));
     let awaits_judgement = operation.has(Stage::Operated) && !operation.has(Stage::Completing);
     let is_out = operation.has_any(&[Stage::Preparing, Stage::Operate]) || awaits_judgement;
     operation.take(&AFTER_OPERATE);
     operation.take(&GRANTS);
     if is_out {
         operation.put(Stage::Preparing);
+        operation.keep_type(known);
     }
 }
 
@@ -251,6 +256,7 @@ fn begin_anew(operations: &mut Operations<'_>, stored: &Operations<'_>) {
             operation.take(&GRANTS);
             if is_out {
                 operation.put(Stage::Preparing);
+                operation.keep_type(stored.type_of(id).map(|known| Cow::Owned(known.into_owned())));
             }
         }
     }
@@ -268,9 +274,10 @@ fn finish_half_removed_pairs(operations: &mut Operations<'_>, stored: &Operation
     }
 }
 
-/// Finishes all granted operations together when all operators have finished.
+/// Finishes all operations that have their permission together, when all their operators have finished. The types that
+/// are left for those whose type is lost are known once the types of the others are.
 fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
-    let finished: Vec<&str> = operations
+    let finished: Vec<(&str, Option<String>)> = operations
         .by_id
         .iter()
         .filter(|(_, operation)| {
@@ -278,20 +285,17 @@ fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
                 && operation.has_any(&[Stage::Operate, Stage::Operated])
                 && (operation.has(Stage::Operate) || !operation.has(Stage::DoneOperationType))
         })
-        .map(|(id, _)| *id)
+        .map(|(id, operation)| {
+            let known = operation.known_type().or_else(|| stored.get(id).and_then(Operation::known_type));
+            (*id, known.map(ToOwned::to_owned))
+        })
         .collect();
-    if finished.is_empty() {
-        return;
-    }
     let mut lost = operations.lost_type();
-    for id in finished {
+    finished.iter().filter_map(|(_, known)| known.as_deref()).for_each(|known| lost.claim(known));
+    for (id, known) in finished {
         let Some(operation) = operations.by_id.get_mut(id) else { continue };
         let lost_type = || lost.get().filter(|_| operation.has_lost_type()).cloned();
-        let stored_type =
-            || stored.get(id).and_then(Operation::known_type).map(|known| Cow::Owned(known.to_owned()));
-        let own_type = operation.known_type().map(|known| Cow::Owned(known.to_owned()));
-        let known = own_type.or_else(lost_type).or_else(stored_type).unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
-        lost.claim(&known);
+        let known = known.map(Cow::Owned).or_else(lost_type).unwrap_or(Cow::Borrowed(UNKNOWN_TYPE));
         operation.take(&GRANTS);
         operation.take(&[Stage::PreCheck, Stage::OperationType]);
         operation.put(Stage::Operated);
@@ -300,13 +304,14 @@ fn finish_all(operations: &mut Operations<'_>, stored: &Operations<'_>) {
     }
 }
 
-/// Removes all labels of the operations when every operation is completing and every expected consumer uses the pod. No
-/// consumer uses a pod that has finished or stays offline, so its operations do not wait for them.
+/// Removes all labels of the operations that are completing when every operation that has started is, and every
+/// expected consumer uses the pod. No consumer uses a pod that has finished or stays offline, so its operations do not
+/// wait for them.
 fn complete_all(operations: &mut Operations<'_>, pod: &PodView<'_>) {
     let is_completing = |operation: &Operation<'_>| operation.has(Stage::Completing);
-    let mut live = operations.by_id.values().filter(|operation| operation.is_live());
+    let mut started = operations.by_id.values().filter(|operation| operation.has_started());
     if operations.by_id.values().any(is_completing)
-        && live.all(is_completing)
+        && started.all(is_completing)
         && (pod.facts.finished || pod.stays_offline() || pod.has_expected_finalizers())
     {
         operations.by_id.retain(|_, operation| !is_completing(operation));

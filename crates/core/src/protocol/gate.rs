@@ -46,12 +46,12 @@ pub fn gate_to_write(pod: &PodView<'_>, operations: &Operations<'_>) -> Option<C
     (pod.gate != Some(wanted)).then_some(wanted)
 }
 
-/// Returns whether the pod is in service: no operation, not to stay offline, gate on, Ready, and every expected
-/// consumer uses it.
+/// Returns whether the pod is in service: no operation has started, not to stay offline, gate on, Ready, and every
+/// expected consumer uses it. A pod for which an operation is only announced is in service: budgets count it.
 #[must_use]
 pub fn available(pod: &PodView<'_>, operations: &Operations<'_>) -> bool {
     let gate_is_on = !pod.has_gate || pod.gate == Some(ConditionStatus::True);
-    !operations.any_live()
+    !operations.iter().any(|(_, operation)| operation.has_started())
         && !pod.stays_offline()
         && gate_is_on
         && pod.ready

@@ -1,7 +1,7 @@
 //! The review of cancels.
 
 use crate::model::keys::Stage;
-use crate::model::operations::Operations;
+use crate::model::operations::{Operations, UNKNOWN_TYPE};
 use crate::model::pod::Pod;
 
 /// Returns a denial for each label `undo-operation-type/<id>` that this write sets and that names another type than that
@@ -21,6 +21,7 @@ pub(super) fn wrong_cancels(old: Option<&Pod>, new: &Pod) -> Vec<String> {
         }
         let stored_type = stored.type_of(id);
         let known = stored_type.as_deref().or_else(|| operation.known_type());
+        let known = known.filter(|known| *known != UNKNOWN_TYPE);
         if let (Some(named), Some(known)) = (named, known)
             && named != known
         {

@@ -83,7 +83,7 @@ fn will_be_controlled(pod: &Pod, inject: bool) -> bool {
 fn records_patch(pod: &Pod) -> impl Iterator<Item = PatchOperation> {
     let annotations = &pod.metadata.annotations;
     let records = [
-        (HOOK_REQUESTS, annotations.has_hook_requests),
+        (HOOK_REQUESTS, annotations.hook_requests.is_some()),
         (EVIDENCE, annotations.evidence.is_some()),
         (RESULT_REFUSED, annotations.has_result_refused),
         (BUSY_LIMITS, annotations.busy_limits.is_some()),

@@ -10,11 +10,11 @@ use podward_core::keys::{self, Stage};
 use podward_core::{ConditionStatus, NoRules, Operations, PodFacts, PodHooks, PodView, UnixNanos, plan};
 use proptest::prelude::*;
 
-const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
+pub(crate) const NOW: UnixNanos = UnixNanos(1_700_000_000_000_000_000);
 
 /// A pod as far as requests go.
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Marked {
+pub(crate) struct Marked {
     labels: BTreeMap<String, String>,
     annotations: BTreeMap<String, String>,
 }
@@ -29,7 +29,7 @@ impl Marked {
         self.annotations.get(keys::DELETION_REQUEST).and_then(|text| DeletionRequest::parse(text))
     }
 
-    fn with<T>(&self, read: impl FnOnce(&DeletionMarks<'_>) -> T) -> T {
+    pub(crate) fn with<T>(&self, read: impl FnOnce(&DeletionMarks<'_>) -> T) -> T {
         let request = self.deletion_request();
         read(&DeletionMarks {
             labels: &self.labels,
@@ -70,7 +70,7 @@ impl Marked {
         changes.apply(&mut self.labels);
     }
 
-    fn recorded(prefer: bool) -> Self {
+    pub(crate) fn recorded(prefer: bool) -> Self {
         let mut pod = Marked::new();
         let changes =
             pod.with(|pod| record(pod, DeletionRequest::new(DeletionKind::Evict, "jane", NOW), prefer));
@@ -243,49 +243,6 @@ fn a_delete_that_joins_a_postponed_eviction_begins_at_once() {
     pod.write(&changes);
     assert_eq!(pod.intent(), DeletionIntent::Underway);
     assert_eq!(pod.deletion_request().unwrap().requested_by, "joe");
-}
-
-#[test]
-fn the_stronger_request_counts() {
-    let request = |kind, by_workload| DeletionRequest { by_workload, ..DeletionRequest::new(kind, "x", NOW) };
-    use DeletionKind::{Delete, Evict};
-    let rows = [
-        (request(Evict, false), request(Delete, false), true),
-        (request(Delete, false), request(Evict, false), false),
-        (request(Delete, false), request(Delete, false), false),
-        (request(Delete, true), request(Delete, false), true),
-        (request(Delete, true), request(Delete, true), false),
-        (request(Delete, true), request(Evict, false), true),
-        (request(Delete, true), request(Evict, true), false),
-        (request(Evict, false), request(Delete, true), true),
-    ];
-    for (present, new, changes) in rows {
-        assert_eq!(present.joined_by(&new).is_some(), changes, "{present:?} joined by {new:?}");
-    }
-    let evict =
-        DeletionRequest { reserved_at: Some(3), cost_before: Some("5".to_owned()), ..request(Evict, false) };
-    let joined = evict
-        .joined_by(&DeletionRequest { grace_period_seconds: Some(0), ..request(Delete, false) })
-        .unwrap();
-    assert_eq!(
-        (joined.kind, joined.grace_period_seconds, joined.cost_before.as_deref()),
-        (Delete, Some(0), Some("5"))
-    );
-    assert!(replace(&joined).labels.is_empty() && joined.replaced_eviction.is_none());
-    // The eviction is not lost when the workload takes it over.
-    let postponed = DeletionRequest { not_before: Some(9), ..evict.clone() };
-    let joined = postponed.joined_by(&request(Delete, true)).unwrap();
-    assert_eq!((joined.by_workload, joined.cost_before.as_deref()), (true, Some("5")));
-    assert_eq!(DeletionRequest::parse(&joined.to_text()), Some(joined.clone()));
-    assert_eq!(joined.replaced_eviction.as_deref(), Some(&evict));
-    assert_eq!(joined.joined_by(&request(Delete, false)).unwrap().replaced_eviction, None);
-    assert_eq!(joined.joined_by(&request(Evict, false)), None, "one eviction is enough");
-    // The deletion cost before the delete is restored too when the eviction is cancelled.
-    let delete = DeletionRequest { cost_before: Some("5".to_owned()), ..request(Delete, true) };
-    let joined = delete.joined_by(&request(Evict, false)).unwrap();
-    let kept = DeletionRequest { cost_before: Some("5".to_owned()), ..request(Evict, false) };
-    assert_eq!(joined.replaced_eviction.as_deref(), Some(&kept));
-    assert_eq!(DeletionRequest { replaced_eviction: None, ..joined }, delete);
 }
 
 proptest! {

@@ -1,13 +1,15 @@
 //! The mutating webhook, row by row, where operations end: steps 3 to 6 of the reference's, and what it spreads over
 //! several writes.
 
-use podward_core::hooks::hook_finalizer;
+use podward_core::hooks::{consumer_key_of, hook_finalizer};
 use podward_core::keys::Stage;
 use podward_core::{CheckResult, Checks, NoRules, Objection, Pod, on_update, plan_labels};
 use serde_json::json;
 
 use crate::tables::check;
-use crate::words::{BEGUN, COMPLETING, Fixture, NOW, OPERATED, OPERATING, PREPARING, off, on};
+use crate::words::{
+    BEGUN, COMPLETING, EXPECTS_CONSUMER, Fixture, Hold, NOW, OPERATED, OPERATING, PREPARING, WAITING, off, on,
+};
 
 const BOTH: &str = "operating/x operation-type/x=T pre-checked/x operate/x permission/T \
                     operating/y operation-type/y=U pre-checked/y operate/y permission/U";
@@ -23,6 +25,30 @@ fn steps_3_and_5_operations_that_overlap_end_together() {
         ("5, 6: the last finish ends all", off(waiting), "-operating/y", done),
         ("5: both at once", off(BOTH), "-operating/x -operating/y", done),
     ]);
+}
+
+/// Otherwise the pod would stay out of service for as long as the other one is not allowed to start.
+#[test]
+fn an_operation_that_is_only_announced_delays_no_end() {
+    let with_y = |words: &str| format!("{words} operating/y operation-type/y=U pre-check/y");
+    let (waiting, operating) = (off(&with_y(WAITING)), off(&with_y(OPERATING)));
+    let (operated, completing) = (with_y(OPERATED), with_y(COMPLETING));
+    let begun = with_y("SA");
+    check(vec![
+        ("finish", operating, "-operating/x", &operated),
+        ("it waited for another one", waiting.clone(), "not-ready", &operated),
+        ("completion", on(&completing).expecting(), "+held", &begun),
+        (
+            "begun again before its result is accepted: the pod stays out",
+            off(&format!("{WAITING} operating/y operation-type/y=U pre-check/y preparing/y")),
+            "not-ready",
+            &format!("{WAITING} operating/y operation-type/y=U pre-check/y preparing/y"),
+        ),
+    ]);
+    let hold = Hold { types: &["U"], results: &[] };
+    waiting.expecting().reconciled(&hold).expect(&completing, "by the controller");
+    on(&completing).expecting().held().reconciled(&hold).expect(&begun, "in service");
+    on(&with_y("")).reconciled(&hold).expect(&begun, "a pod that was not in service before");
 }
 
 #[test]
@@ -41,10 +67,10 @@ fn step_5_the_type_is_kept_however_the_operator_finishes() {
     // Both labels removed while others are at work: by then the stored pod no longer says what the type was, the
     // permission does.
     let waiting = off(BOTH).written("-operating/x -operation-type/x");
-    waiting.written("-operating/y").expect(
-        "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=U post-check/y",
-        "the permission names the type",
-    );
+    let done =
+        "operated/x done-operation-type/x=T post-check/x operated/y done-operation-type/y=U post-check/y";
+    waiting.written("-operating/y").expect(done, "the permission names the type");
+    waiting.written("-operating/y -operation-type/y").expect(done, "and the write that of the other");
 }
 
 #[test]
@@ -76,6 +102,16 @@ fn the_last_consumer_makes_the_pod_available_within_its_own_write() {
         fixture.finalizers.push(hook.clone());
         fixture
     };
+    let expects_both = |fixture: Fixture| {
+        fixture.annotated(
+            &EXPECTS_CONSUMER
+                .replace("{\"Service", &format!("{{\"{}\":\"{hook}\",\"Service", consumer_key_of("mesh"))),
+        )
+    };
+    let asked = |fixture: Fixture| Fixture {
+        hook_requests: Some(r#"{"mesh":{"phase":"COMPLETE","since":1}}"#.to_owned()),
+        ..fixture
+    };
     check(vec![
         ("a new pod", on("creating").expecting(), "+held", "SA"),
         ("gone and back", on("").expecting(), "+held", "SA"),
@@ -88,9 +124,13 @@ fn the_last_consumer_makes_the_pod_available_within_its_own_write() {
             "SA",
         ),
         ("the gate is off", off("").expecting(), "+held", ""),
-        ("another operation", on(BEGUN).expecting(), "+held", BEGUN),
+        ("another operation is only announced", on(BEGUN).expecting(), "+held", &format!("SA {BEGUN}")),
+        ("another operation has started", on(PREPARING).expecting(), "+held", PREPARING),
         ("to stay offline", on("stay-offline").expecting(), "+held", "stay-offline"),
-        ("a hook may not have added it yet", with_hook(on("").expecting()), "+held", ""),
+        ("a hook has added it before", with_hook(expects_both(on(""))), "+held", "SA"),
+        ("a hook that is not expected has added it", with_hook(on("").expecting()), "+held", "SA"),
+        ("a hook has not added it yet", expects_both(on("")), "+held", ""),
+        ("a hook that was asked may not have added it", asked(with_hook(expects_both(on("")))), "+held", ""),
         ("no consumer is expected: the write may be that of a kubelet", on("").ready(false), "ready", ""),
         ("the consumer was there before", on("").expecting().held().ready(false), "ready", ""),
     ]);

@@ -245,8 +245,25 @@ fn several_operations_are_listed_under_the_deciding_reason() {
                 &["operation y (U) is announced"],
             ),
             (
-                "two are waited for",
+                "one completes, the other is announced",
+                off(&with_y(COMPLETING, Y_BEGUN)).expecting(),
+                "PreChecking",
+                &[
+                    "operation x (T) is done and waits for pod.kusionstack.io/service-ready to turn True",
+                    "!y to be done",
+                ],
+            ),
+            (
+                "one works, the other is announced: the first waits for the one that works",
                 off(&format!("{WAITING} {Y_OPERATING} operating/z operation-type/z=V pre-check/z")),
+                "Operating",
+                &["operation x (T) is done and waits for operation y to be done"],
+            ),
+            (
+                "two are waited for",
+                off(&format!(
+                    "{WAITING} {Y_OPERATING} operating/z operation-type/z=V permission/V pre-checked/z operate/z"
+                )),
                 "Operating",
                 &["waits for operations y, z to be done"],
             ),

@@ -17,6 +17,7 @@ mod hook_interleavings;
 mod hook_model;
 mod hook_tables;
 mod interleavings;
+mod joined_requests;
 mod malformed_annotations;
 mod many_labels;
 mod model;

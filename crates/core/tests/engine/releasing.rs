@@ -64,6 +64,7 @@ impl Whole {
         let fixture = Fixture {
             labels: self.labels.clone(),
             annotation: self.annotations.get(keys::AVAILABLE_CONDITIONS).cloned(),
+            hook_requests: self.annotations.get(keys::HOOK_REQUESTS).cloned(),
             finalizers: self.finalizers.clone(),
             has_gate: self.has_gate,
             gate: self.gate,

@@ -5,7 +5,7 @@ use podward_core::{ConditionStatus, NoRules};
 
 use crate::faults::{FREE, HELD_PRE, comes_to_rest_in_service, end_a, never_on_since, operating};
 use crate::model::{Blockable, Model};
-use crate::words::{Hold, off, on};
+use crate::words::{COMPLETING, Hold, OPERATED, off, on};
 
 /// d2, e6, e9, #248, 1: `b` begins while `a` is judged or completing.
 #[test]
@@ -156,6 +156,28 @@ fn leftovers_of_an_earlier_run_are_not_inherited() {
         .written("+operating/x")
         .expect("SA operating/x operation-type/x=T pre-check/x", "begun in the first write that is seen");
     leftovers.reconciled(&NoRules).expect("SA", "or cleaned up before");
+}
+
+/// The type is known, so the operation can be checked. Without it, it would hold the pod for ever.
+#[test]
+fn an_id_that_is_begun_again_without_its_type_keeps_it() {
+    let again = "operating/x operation-type/x=T pre-check/x preparing/x";
+    off(OPERATED).written("+operating/x").expect(again, "during its post-check");
+    off(OPERATED)
+        .after("+operating/x")
+        .reconciled(&Hold { types: &["T"], results: &[] })
+        .expect(again, "no webhook");
+    off(OPERATED)
+        .written("+operating/x +operation-type/x=U")
+        .expect("operating/x operation-type/x=U pre-check/x preparing/x", "another type");
+    on(COMPLETING)
+        .expecting()
+        .written("+operating/x")
+        .expect("operating/x pre-check/x", "it holds nothing: an incomplete announcement");
+    let y = "operating/y operation-type/y=U pre-checked/y operate/y permission/U";
+    off(&format!("pre-checked/x operate/x permission/T {y}"))
+        .written("+operating/x")
+        .expect(&format!("{again} {y}"), "while it waits for others");
 }
 
 /// e10, 2: the stages of several ids are told apart.

@@ -8,9 +8,9 @@ use podward_core::{ConditionStatus, Operations, ReviewPolicy, Writer, advance, m
 use crate::words::{BEGUN, COMPLETING, Fixture, NOW, OPERATED, OPERATING, PREPARING, off, on};
 
 /// Where it stands, what is stored, what is written, and the labels that come of it.
-type Row = (&'static str, Fixture, &'static str, &'static str);
+type Row<'a> = (&'static str, Fixture, &'static str, &'a str);
 
-pub(crate) fn check(rows: Vec<Row>) {
+pub(crate) fn check(rows: Vec<Row<'_>>) {
     let policy = ReviewPolicy { strict: true, trusted: vec!["podward".to_owned()] };
     let writer = Writer { username: "podward", groups: &[] };
     for (source, stored, write, labels) in rows {

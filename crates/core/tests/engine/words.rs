@@ -32,6 +32,7 @@ pub(crate) const COMPLETING: &str = "operated/x done-operation-type/x=T post-che
 pub(crate) struct Fixture {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) annotation: Option<String>,
+    pub(crate) hook_requests: Option<String>,
     pub(crate) finalizers: Vec<String>,
     pub(crate) has_gate: bool,
     pub(crate) gate: Option<ConditionStatus>,
@@ -47,6 +48,7 @@ pub(crate) fn on(words: &str) -> Fixture {
     Fixture {
         labels,
         annotation: None,
+        hook_requests: None,
         finalizers: Vec::new(),
         has_gate: true,
         gate: Some(ConditionStatus::True),
@@ -66,8 +68,12 @@ pub(crate) fn json_of(view: &PodView<'_>) -> Value {
         gate.into_iter().chain([condition("Ready", ready, view.facts.ready_since)]).collect();
     let gates: Vec<Value> =
         view.has_gate.then(|| json!({"conditionType": keys::SERVICE_READY_GATE})).into_iter().collect();
+    let annotations = [
+        (keys::AVAILABLE_CONDITIONS, view.available_conditions),
+        (keys::HOOK_REQUESTS, view.facts.hook_requests),
+    ];
     let annotations: BTreeMap<&str, &str> =
-        view.available_conditions.map(|text| (keys::AVAILABLE_CONDITIONS, text)).into_iter().collect();
+        annotations.into_iter().filter_map(|(key, text)| Some((key, text?))).collect();
     json!({
         "metadata": {"labels": view.labels, "annotations": annotations, "finalizers": view.finalizers},
         "spec": {"readinessGates": gates},
@@ -133,6 +139,7 @@ impl Fixture {
             ready: self.ready,
             terminating: self.terminating,
             facts: PodFacts {
+                hook_requests: self.hook_requests.as_deref(),
                 gate_since: Some(GATE_SINCE),
                 ready_since: self.ready_since,
                 ..PodFacts::default()

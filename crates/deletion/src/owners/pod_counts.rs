@@ -15,7 +15,7 @@ use podward_core::{Operations, UnixNanos};
 use podward_kube_util::owners::{Owner, resource_of, selector, wants};
 use podward_kube_util::{ApiError, CachedPod, now, pod_call};
 
-use super::pod_list::{self, ListedPart, PodList, PodMetadata};
+use super::pod_list::{self, ACTIVE, ListedPart, PodList, PodMetadata};
 
 /// The label with the revision of a pod of a StatefulSet.
 const REVISION: &str = "controller-revision-hash";
@@ -91,21 +91,14 @@ pub(crate) async fn read(
         return Ok(ending);
     }
     // Finished pods do not count as replicas.
-    let params = ListParams { label_selector: selector(&found), ..ListParams::default() }
-        .fields("status.phase!=Succeeded,status.phase!=Failed");
+    let params = ListParams { label_selector: selector(&found), ..ListParams::default() }.fields(ACTIVE);
     let PodList { mut pods, version } =
         pod_list::list(client, &pod.key(), "list the pods with the same owner as", params, part).await?;
-    pods.retain(|pod| is_active_member(pod, owner));
+    pods.retain(|pod| pod.is_of(owner) && !pod.is_terminating());
     let now = now();
     let has_idle = pods.iter().any(|pod| is_idle(pod, now));
     let members: Vec<WorkloadPod> = pods.into_iter().map(member_of).collect();
     Ok(OwnerCounts { workload, members, version: Some(version), has_idle })
-}
-
-fn is_active_member(pod: &PodMetadata, owner: &OwnerReference) -> bool {
-    let is_owner =
-        |reference: &OwnerReference| reference.controller == Some(true) && reference.uid == owner.uid;
-    pod.owner_references.iter().any(is_owner) && !pod.is_terminating()
 }
 
 fn member_of(pod: PodMetadata) -> WorkloadPod {

@@ -15,6 +15,9 @@ use serde::de::IgnoredAny;
 /// The number of pods in a page.
 pub(crate) const PAGE_SIZE: u32 = 500;
 
+/// The field selector of pods that are not finished.
+pub(super) const ACTIVE: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
 /// A pod in a list.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -33,6 +36,13 @@ pub(super) struct PodMetadata {
 impl PodMetadata {
     pub(super) fn is_terminating(&self) -> bool {
         self.deletion_timestamp.is_some()
+    }
+
+    /// Returns whether `owner` is the controller of the pod.
+    pub(super) fn is_of(&self, owner: &OwnerReference) -> bool {
+        let is_owner =
+            |reference: &OwnerReference| reference.controller == Some(true) && reference.uid == owner.uid;
+        self.owner_references.iter().any(is_owner)
     }
 }
 

@@ -22,7 +22,8 @@ pub enum DeletionRefusal {
     /// The pod has not opted in, and no hook of a CloneSet holds it.
     #[error("pod {0} has not opted in (label kusionstack.io/control=true): delete it directly")]
     NotOptedIn(PodKey),
-    /// A disruption budget or the owner's number of pods does not allow the deletion. The text is for the caller.
+    /// A disruption budget or the owner's number of pods does not allow the deletion, or a service account evicts
+    /// another pod of the owner and no budget selects the pod. The text is for the caller, who may try again.
     #[error("{0}")]
     NoRoom(String),
     /// A request to the API server failed.

@@ -38,6 +38,17 @@ pub(super) async fn an_eviction_waits_for_the_hook(fixture: Fixture) {
     fixture.until("the pod is evicted", |pods| pods.is_terminating("web-0")).await;
 }
 
+/// A user has deleted the pod before. Nobody asks the hook any more.
+pub(super) async fn the_garbage_collector_does_not_wait_for_the_hook(fixture: Fixture) {
+    fixture.clone_set_pod(true).await;
+    fixture.until_in_service().await;
+    for by in ["jane", "system:serviceaccount:kube-system:generic-garbage-collector"] {
+        let delete = deletion_request(DeletionKind::Delete, by);
+        fixture.writer.request(&fixture.key("web-0"), None, &delete).await.unwrap();
+    }
+    fixture.until("the pod is deleted", |pods| pods.is_terminating("web-0")).await;
+}
+
 /// The set may delete the pod long after the eviction. Until then, the pod serves.
 pub(super) async fn a_repeated_eviction_renews_the_reservation(fixture: Fixture) {
     fixture.clone_set_pod(false).await;

@@ -1,11 +1,15 @@
-//! Evictions that other requests join, and budgets that are deleted.
+//! Evictions that other requests join, budgets that are deleted, and evictions without a budget.
 
 use std::pin::pin;
+use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Node;
 use kube::api::{WatchEvent, WatchParams};
-use podward_kube_util::now;
+use podward_kube_util::{PodKey, now};
 
 use super::*;
+
+const TOOL: &str = "system:serviceaccount:argo-rollouts:argo-rollouts";
 
 pub(super) async fn a_delete_begins_a_postponed_eviction_again(fixture: Fixture) {
     fixture.pods(1).await;
@@ -165,5 +169,91 @@ pub(super) async fn a_pod_that_becomes_ready_needs_room(fixture: Fixture) {
     for _ in 0..5 {
         let seen = fixture.reconcile_all().await;
         assert!(seen.is_ready("web-2") && seen.is_marked("web-2"), "the pod left service without room");
+    }
+}
+
+/// Tools that count only accepted evictions against a limit of their own would otherwise evict all pods at once.
+pub(super) async fn evictions_by_service_accounts_go_one_at_a_time(fixture: Fixture) {
+    let pods = fixture.replica_set(3).await;
+    fixture.until_in_service().await;
+    let (tool, jane) =
+        (deletion_request(DeletionKind::Evict, TOOL), deletion_request(DeletionKind::Evict, "jane"));
+    let ask = async |name: &str, request| fixture.writer.request(&fixture.key(name), None, request).await;
+    fixture.hold(&pods[0], CONSUMER).await;
+    let recorded = ask(&pods[0], &tool).await.unwrap();
+    // Replicas of the controller share no memory.
+    let other = DeletionRequestWriter::new(fixture.client.clone(), DeletionMetrics::new());
+    for writer in [&fixture.writer, &other] {
+        for name in &pods[1..] {
+            let why = no_room(writer.request(&fixture.key(name), None, &tool).await);
+            let parts =
+                [name.as_str(), &pods[0], "no PodDisruptionBudget selects it", "one at a time", "try again"];
+            assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+            assert!(fixture.get(name).await.annotations().is_empty(), "nothing is recorded");
+        }
+    }
+    let again = ask(&pods[0], &tool).await.unwrap();
+    assert_eq!(again.resource_version(), recorded.resource_version(), "the eviction is recorded already");
+
+    // Users, and deletes, are not limited.
+    fixture.hold(&pods[1], CONSUMER).await;
+    ask(&pods[1], &jane).await.unwrap();
+    fixture.release(&pods[1], CONSUMER).await;
+    fixture.until("the second pod is gone", |seen| seen.is_gone(&pods[1])).await;
+    no_room(ask(&pods[2], &tool).await);
+    fixture.until("the first pod is out of service", |seen| !seen.is_ready(&pods[0])).await;
+    no_room(ask(&pods[2], &tool).await);
+    fixture.release(&pods[0], CONSUMER).await;
+    fixture.until("the first pod is gone", |seen| seen.is_gone(&pods[0])).await;
+    ask(&pods[2], &tool).await.unwrap();
+}
+
+/// They must not delay the drain of a node.
+pub(super) async fn evictions_from_a_cordoned_node_are_recorded_at_once(fixture: Fixture) {
+    let pods = fixture.replica_set(3).await;
+    fixture.until_in_service().await;
+    let tool = deletion_request(DeletionKind::Evict, TOOL);
+    let keys: Vec<PodKey> = pods.iter().map(|name| fixture.key(name)).collect();
+    let ask_all = async || join_all(keys.iter().map(|key| fixture.writer.request(key, None, &tool))).await;
+    fixture.busy(&pods[0], true).await;
+    let answers = ask_all().await;
+    let recorded = answers.iter().filter(|answer| answer.is_ok()).count();
+    assert_eq!(recorded, 1, "one of the evictions at the same time: {answers:?}");
+    answers.into_iter().filter(Result::is_err).for_each(|refused| drop(no_room(refused)));
+
+    // Pods of other tests are scheduled when the nodes are no longer cordoned.
+    let nodes: Api<Node> = Api::all(fixture.client.clone());
+    let names: Vec<String> =
+        nodes.list(&ListParams::default()).await.unwrap().iter().map(ResourceExt::name_any).collect();
+    for name in &names {
+        nodes.cordon(name).await.unwrap();
+    }
+    let answers = ask_all().await;
+    for name in &names {
+        nodes.uncordon(name).await.unwrap();
+    }
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+pub(super) async fn a_budget_limits_evictions_by_service_accounts_alone(fixture: Fixture) {
+    let pods = fixture.replica_set(3).await;
+    fixture.until_in_service().await;
+    fixture.budget(json!({"minAvailable": 1}), 2).await;
+    let tool = deletion_request(DeletionKind::Evict, TOOL);
+    for name in &pods[..2] {
+        fixture.hold(name, CONSUMER).await;
+        fixture.writer.request(&fixture.key(name), None, &tool).await.unwrap();
+    }
+    let why = no_room(fixture.writer.request(&fixture.key(&pods[2]), None, &tool).await);
+    assert!(why.starts_with(BUDGET_REFUSAL), "{why}");
+    // The room of a busy pod is reserved later.
+    fixture.busy(&pods[2], true).await;
+    fixture.writer.request(&fixture.key(&pods[2]), None, &tool).await.unwrap();
+}
+
+fn no_room(answer: Result<Arc<CachedPod>, DeletionRefusal>) -> String {
+    match answer {
+        Err(DeletionRefusal::NoRoom(why)) => why,
+        other => panic!("{other:?}"),
     }
 }

@@ -81,7 +81,7 @@ fn the_workload_and_what_selects_it_are_looked_at() {
     has(&OptInFacts { services: unready, ..all() }, AdviceLevel::Problem, "not ready");
     let headless = vec![service(json!({"clusterIP": "None"}))];
     has(&OptInFacts { services: headless, ..all() }, AdviceLevel::Note, "headless");
-    has(&OptInFacts { budgets: Vec::new(), ..all() }, AdviceLevel::Note, "no PodDisruptionBudget");
+    has(&OptInFacts { budgets: Vec::new(), ..all() }, AdviceLevel::Warning, "no PodDisruptionBudget");
     let two = vec![budget("a", json!({"maxUnavailable": 1})), budget("b", json!({"maxUnavailable": 1}))];
     has(&OptInFacts { budgets: two, ..all() }, AdviceLevel::Problem, "more than one PodDisruptionBudget");
     for limit in [json!({"maxUnavailable": 0}), json!({"minAvailable": 2}), json!({"minAvailable": "100%"})] {

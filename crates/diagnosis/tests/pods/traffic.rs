@@ -91,7 +91,9 @@ fn a_ready_pod_that_a_slice_does_not_list_as_ready_is_a_cause() {
     }));
     assert_eq!(case, Case::Traffic);
     assert!(line.starts_with("is Ready, and no EndpointSlice of Service web lists it; next: "), "{line}");
-    let in_order = json!({"pod": ready(&json!({})), "slices": slice(true), "node": ready_node()});
+    let in_order = json!({
+        "pod": ready(&json!({})), "slices": slice(true), "services": service, "node": ready_node(),
+    });
     let in_order = snapshot(in_order);
     assert_eq!(diagnose(&in_order, None), []);
     let [ServiceEndpoint { service, ready: true, serving: true, terminating: false, .. }] =
@@ -172,4 +174,41 @@ fn a_service_of_another_address_family_does_not_list_the_pod() {
     };
     assert_eq!(told(json!(["IPv6"])), 0);
     assert_eq!([told(json!(["IPv6", "IPv4"])), told(json!([]))], [1, 1]);
+}
+
+/// `why` prints them as sources of traffic, and compares them.
+#[test]
+fn endpoints_of_a_service_that_is_gone_are_none() {
+    let found = |services: serde_json::Value| {
+        let slices = json!([{
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.0.0.1"], "targetRef": {"uid": "u1"}}],
+        }]);
+        let pod = ready(&json!({}));
+        traffic::endpoints(&snapshot(json!({"pod": pod, "slices": slices, "services": services}))).len()
+    };
+    assert_eq!(found(json!([{"metadata": {"name": "web"}, "spec": {}}])), 1);
+    assert_eq!(found(json!([])), 0, "deleted");
+    let alias = json!({"type": "ExternalName", "externalName": "example.com"});
+    assert_eq!(found(json!([{"metadata": {"name": "web"}, "spec": alias}])), 0);
+}
+
+/// As in the traffic-controller.
+#[test]
+fn an_endpoint_whose_reference_has_no_uid_belongs_to_the_pod_with_its_address() {
+    let found = |reference: serde_json::Value| {
+        let slices = json!([{
+            "metadata": {"name": "web-1", "labels": {"kubernetes.io/service-name": "web"}}, "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.0.0.1"], "targetRef": reference}],
+        }]);
+        let mut pod = ready(&json!({}));
+        pod["status"]["podIP"] = json!("10.0.0.1");
+        let services = json!([{"metadata": {"name": "web"}, "spec": {}}]);
+        traffic::endpoints(&snapshot(json!({"pod": pod, "slices": slices, "services": services}))).len()
+    };
+    for own in [json!(null), json!({"kind": "Pod", "name": "web"}), json!({"uid": ""}), json!({"uid": "u1"})]
+    {
+        assert_eq!(found(own.clone()), 1, "{own}");
+    }
+    assert_eq!(found(json!({"uid": "other"})), 0);
 }

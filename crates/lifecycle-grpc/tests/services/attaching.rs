@@ -1,6 +1,8 @@
 //! Tests of attached hook systems.
 
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
@@ -249,5 +251,30 @@ pub(crate) async fn a_replica_relays_more_streams_than_one_connection_has(fixtur
         }
     }
     drop(streams);
+    fixture.until_all_detached().await;
+}
+
+/// The attack: a team does not read its streams, so that those of others on the same connection to the leader stand still.
+pub(crate) async fn streams_that_are_not_read_do_not_stop_others(fixture: &Fixture) {
+    let sent = || fixture.hub.large_calls.load(Ordering::SeqCst);
+    let token = fixture.token("shop", "author", &[]).await;
+    let mut unread = Vec::new();
+    for _ in 0..8 {
+        let channel = fixture.channel(fixture.other, token.clone());
+        unread.push(attach_on(channel, hello_in("flood"), None).await.unwrap());
+    }
+    within(async {
+        let mut before = 0;
+        while before == 0 || sent() != before {
+            before = sent();
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    })
+    .await;
+    let mut other = attach(fixture, fixture.other, "author", hello("attached"), None).await.unwrap();
+    for _ in 0..2 {
+        other.next().await.unwrap();
+    }
+    drop((unread, other));
     fixture.until_all_detached().await;
 }

@@ -57,6 +57,7 @@ fn main() -> ExitCode {
         attaching::a_revoked_right_ends_an_attached_stream,
         attaching::streams_of_the_hooks_of_one_namespace_are_limited,
         attaching::a_replica_relays_more_streams_than_one_connection_has,
+        attaching::streams_that_are_not_read_do_not_stop_others,
         attaching::silent_streams_of_a_user_without_rights,
         hooks::a_thousand_hooks,
     ];

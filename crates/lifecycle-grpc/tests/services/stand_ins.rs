@@ -14,13 +14,15 @@ use podward_proto::v1;
 use tokio::sync::mpsc;
 use tonic::Status;
 
-/// A hub that sends one call on each stream and keeps the answers.
+/// A hub that sends one call on each stream and keeps the answers. Hooks of the namespace `flood` get large calls without end.
 #[derive(Default)]
 pub(crate) struct TestHub {
     pub(crate) answers: Arc<Mutex<Vec<v1::AttachAnswer>>>,
     pub(crate) ended: Arc<tokio::sync::Notify>,
     /// The number of streams.
     pub(crate) open: Arc<AtomicUsize>,
+    /// The number of large calls.
+    pub(crate) large_calls: Arc<AtomicUsize>,
 }
 
 impl AttachHub for TestHub {
@@ -34,6 +36,16 @@ impl AttachHub for TestHub {
         calls.try_send(message(v1::attach_response::Message::Attached(v1::Attached {}))).unwrap();
         let call = v1::AttachCall { call_id: 7, ..v1::AttachCall::default() };
         calls.try_send(message(v1::attach_response::Message::Call(call))).unwrap();
+        if hook.starts_with("flood.") {
+            let (calls, large_calls) = (calls.clone(), Arc::clone(&self.large_calls));
+            tokio::spawn(async move {
+                let traceparent = "x".repeat(200 << 10);
+                let call = v1::AttachCall { call_id: 8, traceparent, ..v1::AttachCall::default() };
+                while calls.send(message(v1::attach_response::Message::Call(call.clone()))).await.is_ok() {
+                    large_calls.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
         let (kept, ended) = (Arc::clone(&self.answers), Arc::clone(&self.ended));
         let open = Arc::clone(&self.open);
         open.fetch_add(1, Ordering::SeqCst);

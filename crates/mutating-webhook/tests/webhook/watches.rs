@@ -106,9 +106,12 @@ async fn hooks_are_known_when_the_crd_is_installed() {
             "spec": {"phases": ["Prepare"], "namespaceSelector": {"matchLabels": {"team": team}}, "attachment": {}},
         })
     };
-    *lists.hooks.lock() = Some(vec![hook("mesh", "a"), hook("other", "b")]);
+    let mut later = hook("later", "a");
+    later["spec"]["phases"] = json!(["OfALaterVersion"]);
+    *lists.hooks.lock() = Some(vec![later, hook("mesh", "a"), hook("other", "b")]);
     eventually(async || has_consumer("mesh").await).await;
     assert!(!has_consumer("other").await, "the hook is for other namespaces");
+    assert!(!has_consumer("later").await, "the hook cannot be read");
 
     *lists.hooks.lock() = Some(Vec::new());
     lists.changed.notify_waiters();

@@ -22,7 +22,7 @@ pub(crate) struct ObservedPod {
 
 /// True if the deletion request of the pod means that its workload ends, so that no other pod replaces it.
 pub(crate) fn ends_workload(pod: &CachedPod) -> bool {
-    pod.deletion_request().is_some_and(|request| request.by_workload && request.ends_workload)
+    pod.deletion_request().is_some_and(|request| request.ends_workload)
 }
 
 impl ObservedPod {

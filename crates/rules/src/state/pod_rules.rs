@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use podward_core::keys::RULE_DETAIL_PREFIX;
 use podward_core::refusals::ResultRefusals;
 use podward_core::rules::{
-    CheckRequest, CheckStage, RuleDecision, RuleDetail, RulePod, RuleRefusal, RuleSet, SkippedRules,
+    CheckRequest, CheckStage, Rule, RuleDecision, RuleDetail, RulePod, RuleRefusal, RuleSet, SkippedRules,
+    WebhookAnswer, WebhookAnswers,
 };
 use podward_core::{CheckResult, Checks, LabelChanges, Objection, UnixNanos};
 use podward_kube_util::CachedPod;
@@ -61,10 +62,11 @@ impl PodRules {
             let rules = cache.namespaces.get(pod.namespace());
             found.skips_ignored = skipped.ignored_because();
             let subject = pod.subject(skipped);
+            let finished = pod.is_terminal();
             for request in &requests {
-                let results = sets
-                    .iter()
-                    .filter_map(|set| Some((set.name.clone(), result_of(rules?, set, &subject, request)?)));
+                let results = sets.iter().filter_map(|set| {
+                    Some((set.name.clone(), result_of(rules?, set, &subject, request, finished)?))
+                });
                 found.results.push(results.collect());
                 let report = rules.and_then(|rules| rules.report(pod.uid(), request));
                 if report.is_some_and(|report| report.renew) {
@@ -198,16 +200,28 @@ impl Checks for PodRules {
     }
 }
 
-/// Returns the result of `set` for `request`, with the grants that are stored; `None` if the rule set is not in the
-/// cache.
+/// Webhooks are not asked about a pod that has finished, and agree.
+struct NotAsked;
+
+impl WebhookAnswers for NotAsked {
+    fn answer(&self, _: &RuleSet, _: &Rule, _: &RulePod<'_>, _: &CheckRequest) -> Option<WebhookAnswer> {
+        Some(WebhookAnswer::Approved)
+    }
+}
+
+/// Returns the result of `set` for `request` of a pod that has `finished` or not, with the grants that are stored;
+/// `None` if the rule set is not in the cache.
 fn result_of(
     rules: &NamespaceRules,
     set: &RuleSet,
     pod: &RulePod<'_>,
     request: &CheckRequest,
+    finished: bool,
 ) -> Option<RuleSetResult> {
     let record = rules.records.get(&set.name)?;
-    let decision = set.evaluate(pod, request, &KnownAnswers(&rules.answers));
+    let known = KnownAnswers(&rules.answers);
+    let answers: &dyn WebhookAnswers = if finished { &NotAsked } else { &known };
+    let decision = set.evaluate(pod, request, answers);
     let RuleDecision { passed, refusals, objections, budgets, .. } = decision;
     let mut result = RuleSetResult { passed, refusals, objections };
     let last = rules.report(pod.uid, request).and_then(|report| report.refusals.get(&set.name));

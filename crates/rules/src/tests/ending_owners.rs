@@ -12,11 +12,16 @@ use super::api_server::{ApiServer, Kind};
 use super::leader::{Leader, pod};
 use super::{budget, is_out};
 
-/// Returns the pod `name` of the Job `import`, whose controller has requested its deletion because the Job ends.
-fn of_ending_job(name: &str) -> Value {
+/// Returns the request of the controller of the Job `import` to delete a pod because the Job ends.
+fn by_job() -> DeletionRequest {
     let mut request =
         DeletionRequest::new(DeletionKind::Delete, "system:kube-controller-manager", UnixNanos(1));
     (request.by_workload, request.ends_workload) = (true, true);
+    request
+}
+
+/// Returns the pod `name` of the Job `import`, which ends, with `request`.
+fn of_ending_job(name: &str, request: &DeletionRequest) -> Value {
     let mut object = pod(name);
     object["metadata"]["ownerReferences"] = json!([
         {"apiVersion": "batch/v1", "kind": "Job", "name": "import", "uid": "import", "controller": true},
@@ -55,13 +60,14 @@ fn drain(server: &ApiServer, name: &str) {
     server.store(Kind::Pods, object, None).unwrap();
 }
 
-/// The Job reports its end only after its pods are deleted.
+/// The Job reports its end only after its pods are deleted. Somebody else has deleted one of them, too.
 #[tokio::test]
 async fn the_pods_of_a_job_that_ends_are_not_missing() {
     let server = ApiServer::new();
     ending_job(&server, 2);
-    for name in ["web-1", "web-2"] {
-        server.store(Kind::Pods, of_ending_job(name), None).unwrap();
+    let by_jane = DeletionRequest::new(DeletionKind::Delete, "jane", UnixNanos(2));
+    for (name, request) in [("web-1", by_job()), ("web-2", by_job().joined_by(&by_jane).unwrap())] {
+        server.store(Kind::Pods, of_ending_job(name, &request), None).unwrap();
         begin(&server, name);
     }
     let mut leader = Leader::start(&server, "one");
@@ -83,14 +89,16 @@ async fn the_pods_of_a_job_that_ends_are_not_missing() {
 async fn a_pod_that_waits_for_the_others_of_its_job_takes_no_room() {
     let server = ApiServer::new();
     ending_job(&server, 3);
-    let mut crashed = of_ending_job("web-0");
+    let mut crashed = of_ending_job("web-0", &by_job());
     crashed["metadata"]["labels"].as_object_mut().unwrap().remove(SERVICE_AVAILABLE);
     crashed["status"]["conditions"] = json!([
         {"type": SERVICE_READY_GATE, "status": "True"}, {"type": "Ready", "status": "False"},
         {"type": "ContainersReady", "status": "False"},
     ]);
     server.store(Kind::Pods, crashed, None).unwrap();
-    ["web-1", "web-2"].iter().for_each(|name| drop(server.store(Kind::Pods, of_ending_job(name), None)));
+    for name in ["web-1", "web-2"] {
+        server.store(Kind::Pods, of_ending_job(name, &by_job()), None).unwrap();
+    }
     ["web-0", "web-1", "web-2"].iter().for_each(|name| begin(&server, name));
     let mut leader = Leader::start(&server, "one");
     let may_be_deleted = |leader: &Leader, name: &str| {

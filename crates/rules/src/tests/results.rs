@@ -1,10 +1,15 @@
-//! Results of operations that rules refuse, and their report to operators.
+//! Results of operations that rules refuse, their report to operators, and what rules say about finished pods.
 
+use kube::runtime::reflector;
 use podward_core::keys::{POST_CHECK_REJECTION, RESULT_REFUSED, Stage};
+use podward_core::rules::check_requests;
+use podward_core::{CheckResult, Checks};
+use podward_kube_util::CachedPod;
 use serde_json::json;
 
+use super::super::state::{PodRules, RuleCache, RuleRecord};
 use super::api_server::{ApiServer, Kind};
-use super::leader::Leader;
+use super::leader::{Leader, pod};
 
 fn is_reported(server: &ApiServer) -> bool {
     server.labels("web-0").contains_key(&Stage::Rollback.key("a"))
@@ -61,4 +66,43 @@ async fn a_refused_result_is_reported_until_its_rule_accepts_it() {
     let object = server.get(Kind::Pods, "web-0").unwrap();
     assert!(object["metadata"]["annotations"][RESULT_REFUSED].is_null(), "{object}");
     second.end().await;
+}
+
+/// Its webhook is not asked about the pod, because rules do not count pods that have finished.
+#[test]
+fn the_webhook_of_a_rule_does_not_hold_a_pod_that_has_finished() {
+    let (store, _writer) = reflector::store();
+    let mut cache = RuleCache::default();
+    cache.relist_pods(&store);
+    let object = json!({
+        "apiVersion": "apps.kusionstack.io/v1alpha1", "kind": "PodTransitionRule",
+        "metadata": {"name": "web", "namespace": "shop", "uid": "web", "resourceVersion": "1"},
+        "spec": {
+            "selector": {"matchLabels": {"app": "web"}},
+            "rules": [
+                {"name": "outside", "webhook": {"clientConfig": {"url": "https://127.0.0.1:1"}}},
+                {"name": "saved", "labelCheck": {"requires": {"matchLabels": {"saved": "yes"}}}},
+            ],
+        },
+    });
+    cache.put(RuleRecord::new(serde_json::from_value(object).unwrap()), &store, true);
+    let mut object = pod("web-0");
+    object["metadata"]["namespace"] = json!("shop");
+    for (stage, value) in [(Stage::Operating, "1"), (Stage::OperationType, "update"), (Stage::PreCheck, "1")]
+    {
+        object["metadata"]["labels"][stage.key("a")] = json!(value);
+    }
+    let mut result = |phase: &str, saved: &str| {
+        object["status"]["phase"] = json!(phase);
+        object["metadata"]["labels"]["saved"] = json!(saved);
+        let pod: CachedPod = serde_json::from_value(object.clone()).unwrap();
+        let requests = check_requests(pod.labels());
+        PodRules::of(&cache, &pod, &pod.skipped_rules(), requests, None).pre_check("a", "update")
+    };
+    let waiting = CheckResult::Wait("rule web/outside: its webhook has not answered yet".to_owned());
+    assert_eq!(result("Running", "yes"), waiting);
+    for phase in ["Failed", "Succeeded"] {
+        assert_eq!(result(phase, "yes"), CheckResult::Pass, "{phase}");
+        assert!(matches!(result(phase, "no"), CheckResult::Wait(_)), "other rules hold it");
+    }
 }

@@ -18,6 +18,14 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The window of an HTTP/2 stream, which is what the server can send before anything reads it. It is the initial size of
+/// RFC 9113.
+const H2_STREAM_WINDOW: u32 = 65_535;
+/// The maximum number of streams of a connection to one of Podward's servers.
+const H2_STREAMS: u32 = 250;
+/// The window of an HTTP/2 connection: streams that nobody reads must not take it from the others.
+const H2_CONNECTION_WINDOW: u32 = H2_STREAMS * H2_STREAM_WINDOW;
+
 /// The URL of a gRPC server is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{url:?} must be https://<host>:<port>, without a path: {problem}")]
@@ -158,6 +166,8 @@ impl Connect {
         let endpoint = Endpoint::from_shared(format!("http://{authority}"))
             .map_err(|error| invalid(error.to_string()))?
             .origin(origin)
+            .initial_stream_window_size(H2_STREAM_WINDOW)
+            .initial_connection_window_size(H2_CONNECTION_WINDOW)
             .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
             .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
             .connect_timeout(CONNECT_TIMEOUT);

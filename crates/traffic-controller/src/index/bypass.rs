@@ -9,9 +9,10 @@ use kube::Resource;
 use podward_core::UnixNanos;
 use serde::Deserialize;
 
-use super::mesh::mesh_key;
+use super::mesh::{ignores_gates, mesh_key, sender};
 use super::object::{ObjectKey, WatchedObject, kept_metadata};
-use super::route::{ROUTE_KIND_NAMES, ROUTE_KINDS, RouteKind};
+use super::route::{ROUTE_KIND_NAMES, ROUTE_KINDS, TargetGroupBinding};
+use super::route_kind::RouteKind;
 
 /// A namespace as the API server sends it.
 #[derive(Clone, Debug, Deserialize, Resource)]
@@ -34,6 +35,13 @@ impl NamespaceObject {
 
 /// The maximum number of Services of which it is remembered that an object named them.
 const MAX_FORMER: usize = 10_000;
+/// The maximum number of Services of one object. An object that names more counts for all Services of its namespace,
+/// and for all Services of the cluster if it names those of other namespaces.
+const MAX_OF_ROUTE: usize = 1_000;
+/// The maximum number of Services of all objects together. Objects that exceed it count for all Services, too.
+const MAX_NAMED: usize = 50_000;
+/// The name that stands for all Services of a namespace. With an empty namespace, for all Services of the cluster.
+const ALL: &str = "";
 
 /// A kind, and an object of this kind.
 type RouteId = (usize, ObjectKey);
@@ -42,10 +50,11 @@ type RouteId = (usize, ObjectKey);
 #[derive(Debug, Default)]
 pub(super) struct BypassIndex {
     routes: HashMap<RouteId, Vec<ObjectKey>>,
-    by_service: HashMap<ObjectKey, BTreeSet<RouteId>>,
+    /// The same by Service, so that those of a namespace are one range.
+    by_service: BTreeSet<(ObjectKey, RouteId)>,
     /// Services that objects named until recently: one of these objects, and when that ended. Its proxies may not have
     /// observed it yet.
-    former: HashMap<ObjectKey, (RouteId, UnixNanos)>,
+    former: BTreeMap<ObjectKey, (RouteId, UnixNanos)>,
     /// The last such object when there were more than [`MAX_FORMER`] Services. It counts for all Services.
     other_former: Option<(RouteId, UnixNanos)>,
     /// The kinds whose objects are known.
@@ -54,24 +63,28 @@ pub(super) struct BypassIndex {
     /// proxies until they end.
     meshes: BTreeMap<Arc<str>, &'static str>,
     namespaces_listed: bool,
+    /// The last Service of each namespace that was deleted while it was in a mesh, with its label, and when that was.
+    former_meshes: HashMap<Arc<str>, (Arc<str>, &'static str, UnixNanos)>,
 }
 
 impl BypassIndex {
-    /// Adds or replaces an object that names `services`. Returns true if the index changes.
+    /// Adds or replaces an object that names `services`, each once. Returns true if the index changes.
     pub(super) fn put_route<K: RouteKind>(
         &mut self,
         key: &ObjectKey,
-        services: Vec<ObjectKey>,
+        mut services: Vec<ObjectKey>,
         now: UnixNanos,
     ) -> bool {
         let id = (K::INDEX, key.clone());
+        let others = self.by_service.len().saturating_sub(self.routes.get(&id).map_or(0, Vec::len));
+        if services.len() > MAX_OF_ROUTE || others + services.len() > MAX_NAMED {
+            services = all_services(&key.namespace, &services);
+        }
         if self.routes.get(&id).map_or(services.is_empty(), |old| *old == services) {
             return false;
         }
         self.remove(&id, &services, now);
-        for service in &services {
-            self.by_service.entry(service.clone()).or_default().insert(id.clone());
-        }
+        self.by_service.extend(services.iter().map(|service| (service.clone(), id.clone())));
         if !services.is_empty() {
             self.routes.insert(id, services);
         }
@@ -110,12 +123,7 @@ impl BypassIndex {
                     self.other_former = Some(former);
                 }
             }
-            if let Some(routes) = self.by_service.get_mut(&service) {
-                routes.remove(id);
-                if routes.is_empty() {
-                    self.by_service.remove(&service);
-                }
-            }
+            self.by_service.remove(&(service, id.clone()));
         }
     }
 
@@ -123,6 +131,13 @@ impl BypassIndex {
     pub(super) fn sweep(&mut self, limit: UnixNanos) {
         self.former.retain(|_, (_, ended)| *ended > limit);
         self.other_former.take_if(|(_, ended)| *ended <= limit);
+        self.former_meshes.retain(|_, (_, _, ended)| *ended > limit);
+    }
+
+    /// Remembers that a Service was deleted whose label `mesh` says that it is in a mesh.
+    pub(super) fn remove_mesh(&mut self, service: &ObjectKey, mesh: &'static str, now: UnixNanos) {
+        let former = (Arc::clone(&service.name), mesh, now);
+        self.former_meshes.insert(Arc::clone(&service.namespace), former);
     }
 
     /// Adds or replaces a namespace. Returns true if the index changes.
@@ -149,22 +164,58 @@ impl BypassIndex {
 
     /// Returns who may send traffic to the pods of `service` past kube-proxy. `mesh` is the label of the Service itself.
     pub(super) fn of_service(&self, service: &ObjectKey, mesh: Option<&str>) -> Option<String> {
-        let routes = self.by_service.get(service).into_iter().flatten();
-        let former = self.former.get(service).or(self.other_former.as_ref());
+        let former = keys_of(service).iter().find_map(|key| self.former.get(key));
         self.describe(
-            routes.min(),
-            former,
+            self.route_to(service, 0),
+            former.or(self.other_former.as_ref()),
             &service.namespace,
-            mesh.map(|key| format!("Service {service} ({key})")),
+            mesh.map(|key| format!("{} of Service {service} ({key})", sender(key))),
         )
     }
 
-    /// Returns who may send traffic to a Service in `namespace` that is not known any more past kube-proxy.
-    pub(super) fn of_namespace(&self, namespace: &str) -> Option<String> {
-        let routes = self.by_service.iter().filter(|(service, _)| *service.namespace == *namespace);
-        let former = self.former.iter().filter(|(service, _)| *service.namespace == *namespace);
-        let former = former.map(|(_, former)| former).min().or(self.other_former.as_ref());
-        self.describe(routes.flat_map(|(_, routes)| routes).min(), former, namespace, None)
+    /// Returns who sends traffic to the pods of `service` whatever their readiness gates say. `mesh` is the label of
+    /// the Service itself.
+    pub(super) fn ignoring_gates(&self, service: &ObjectKey, mesh: Option<&str>) -> Option<String> {
+        let route = self.route_to(service, TargetGroupBinding::INDEX);
+        if let Some((_, key)) = route.filter(|(kind, _)| *kind == TargetGroupBinding::INDEX) {
+            return Some(format!("the load balancer of TargetGroupBinding {key}"));
+        }
+        if let Some(key) = mesh.filter(|key| ignores_gates(key)) {
+            return Some(format!("the {} of Service {service} ({key})", sender(key)));
+        }
+        let namespace = &service.namespace;
+        let key = self.meshes.get(namespace).filter(|key| ignores_gates(key))?;
+        Some(format!("the {} of namespace {namespace} ({key})", sender(key)))
+    }
+
+    /// Returns who may send traffic to a Service in `namespace` that is not known any more past kube-proxy. `mesh` is a
+    /// Service there with its label.
+    pub(super) fn of_namespace(&self, namespace: &str, mesh: Option<(&str, &str)>) -> Option<String> {
+        let all = ObjectKey::new(namespace, ALL);
+        let lowest = (0, ObjectKey::new("", ""));
+        let route = self.by_service.range((all.clone(), lowest)..).next();
+        let route = route.filter(|(service, _)| *service.namespace == *namespace).map(|(_, id)| id);
+        let former = self.former.range(all.clone()..).next();
+        let former = former.filter(|(service, _)| *service.namespace == *namespace).map(|(_, former)| former);
+        let former =
+            former.or_else(|| self.former.get(&ObjectKey::new("", ALL))).or(self.other_former.as_ref());
+        let gone = self.former_meshes.get(namespace).map(|(name, key, _)| (&**name, *key));
+        let mesh = mesh.or(gone);
+        self.describe(
+            route.or_else(|| self.route_to(&all, 0)),
+            former,
+            namespace,
+            mesh.map(|(name, key)| format!("{} of Service {namespace}/{name} ({key})", sender(key))),
+        )
+    }
+
+    /// Returns the first object of the kind with the index `kind`, or of a later kind, that counts for `service`.
+    fn route_to(&self, service: &ObjectKey, kind: usize) -> Option<&RouteId> {
+        keys_of(service).into_iter().find_map(|key| {
+            let start = (key, (kind, ObjectKey::new("", "")));
+            let first = self.by_service.range(&start..).next();
+            first.filter(|(found, _)| *found == start.0).map(|(_, id)| id)
+        })
     }
 
     fn describe(
@@ -188,10 +239,10 @@ impl BypassIndex {
         let of_namespace = || {
             let own = self.meshes.get_key_value(namespace);
             let (name, key) = own.or_else(|| self.meshes.first_key_value())?;
-            Some(format!("namespace {name} ({key})"))
+            Some(format!("{} of namespace {name} ({key})", sender(key)))
         };
         if let Some(mesh) = mesh.or_else(of_namespace) {
-            return Some(format!("the mesh of {mesh}, whose proxies bypass kube-proxy"));
+            return Some(format!("the {mesh}, whose proxies bypass kube-proxy"));
         }
         let unlisted = ROUTE_KIND_NAMES.into_iter().zip(self.listed).find(|(_, listed)| !listed);
         let unlisted = unlisted.map(|(kind, _)| kind).or((!self.namespaces_listed).then_some("Namespace"))?;
@@ -200,4 +251,19 @@ impl BypassIndex {
              rights of the traffic-controller, and its watches)"
         ))
     }
+}
+
+/// Returns the keys of objects that count for `service`.
+fn keys_of(service: &ObjectKey) -> [ObjectKey; 3] {
+    [service.clone(), ObjectKey::new(&service.namespace, ALL), ObjectKey::new("", ALL)]
+}
+
+/// Returns what stands for `services`, which an object in `namespace` names.
+fn all_services(namespace: &Arc<str>, services: &[ObjectKey]) -> Vec<ObjectKey> {
+    let scope = |service: &ObjectKey| match service.namespace == *namespace {
+        true => Arc::clone(namespace),
+        false => ALL.into(),
+    };
+    let scopes: BTreeSet<Arc<str>> = services.iter().map(scope).collect();
+    scopes.into_iter().map(|namespace| ObjectKey { namespace, name: ALL.into() }).collect()
 }

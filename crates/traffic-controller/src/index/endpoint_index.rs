@@ -12,7 +12,7 @@ use super::bypass::BypassIndex;
 use super::change::{ChangeOrigin, EndpointChange};
 use super::node::{IndexedNode, NodeObject};
 use super::object::{ObjectKey, WatchedObject};
-use super::route::RouteKind;
+use super::route_kind::RouteKind;
 use super::service::{IndexedService, ServiceKind, ServiceObject};
 use super::slice::{DataPath, EndpointOwner, IndexedSlice, SliceObject};
 use crate::clock::before;
@@ -30,6 +30,8 @@ pub(crate) const MAX_PORTS: usize = 500;
 pub(super) struct OwnerEntry {
     /// True if a slice has shown the pod as ready or serving, or may have done so before this process last listed it.
     pub(super) may_have_been_sent: bool,
+    /// When the first list of slices was received, if the pod was in it.
+    pub(super) first_listed_at: Option<UnixNanos>,
     pub(super) slices: Vec<Arc<ObjectKey>>,
     /// The TCP ports of all slices that list the pod, or did so. At most one more than [`MAX_PORTS`].
     pub(super) ports: Vec<u16>,
@@ -37,6 +39,8 @@ pub(super) struct OwnerEntry {
     pub(super) changed: [Option<EndpointChange>; AddressFamily::COUNT],
     /// The last change in slices that no longer list the pod, for each data path.
     pub(super) left: [Option<EndpointChange>; DataPath::COUNT],
+    /// When a Service whose slices list the pod was last deleted or changed its type.
+    pub(super) service_changed_at: Option<UnixNanos>,
 }
 
 /// The EndpointSlices, Services and nodes of the cluster.
@@ -49,7 +53,7 @@ pub(crate) struct EndpointIndex {
     pub(super) by_address: HashMap<IpAddr, Vec<Arc<ObjectKey>>>,
     pub(super) services: HashMap<Arc<str>, HashMap<Arc<str>, IndexedService>>,
     /// Nodes change rarely and are copied often.
-    nodes: Arc<HashMap<Arc<str>, IndexedNode>>,
+    pub(super) nodes: Arc<HashMap<Arc<str>, IndexedNode>>,
     /// The names of the Leases of API servers. `None` before the first list.
     pub(super) api_server_leases: Option<HashSet<Arc<str>>>,
     /// The number of API servers when there was last more than one, and when that was.
@@ -87,6 +91,8 @@ impl EndpointIndex {
         if self.slices_listed_at.replace(now).is_some() {
             self.slices_listed_again_at = Some(now);
             self.owners.values_mut().for_each(|entry| entry.may_have_been_sent = true);
+        } else {
+            self.owners.values_mut().for_each(|entry| entry.first_listed_at = Some(now));
         }
     }
 
@@ -278,6 +284,7 @@ impl EndpointIndex {
                 }
                 // Soon neither the slice nor the Service says it.
                 entry.left[path.index()] = *changed;
+                entry.service_changed_at = Some(change.seen);
             }
         }
     }
@@ -286,7 +293,9 @@ impl EndpointIndex {
     pub(crate) fn remove_service(&mut self, key: &ObjectKey, origin: ChangeOrigin, now: UnixNanos) {
         self.mark_endpoints_of(key, origin.change(now));
         if let Some(services) = self.services.get_mut(&key.namespace) {
-            services.remove(&key.name);
+            if let Some(mesh) = services.remove(&key.name).and_then(|service| service.mesh) {
+                self.bypass.remove_mesh(key, mesh, now);
+            }
             if services.is_empty() {
                 self.services.remove(&key.namespace);
             }
@@ -302,41 +311,6 @@ impl EndpointIndex {
         for key in gone {
             self.remove_service(&key, ChangeOrigin::Listed(None), now);
         }
-    }
-
-    /// Adds or replaces a node. Returns true if the node differs from the indexed one.
-    pub(crate) fn put_node(&mut self, name: &Arc<str>, node: IndexedNode) -> bool {
-        if self.nodes.get(name) == Some(&node) {
-            return false;
-        }
-        Arc::make_mut(&mut self.nodes).insert(Arc::clone(name), node);
-        true
-    }
-
-    /// Removes a node.
-    pub(crate) fn remove_node(&mut self, name: &str) {
-        Arc::make_mut(&mut self.nodes).remove(name);
-    }
-
-    /// Removes the nodes that are not in `listed`.
-    pub(crate) fn retain_nodes(&mut self, listed: &HashSet<ObjectKey>) {
-        let names: HashSet<&str> = listed.iter().map(|key| &*key.name).collect();
-        Arc::make_mut(&mut self.nodes).retain(|name, _| names.contains(&**name));
-    }
-
-    /// Returns all nodes with their names.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = (&Arc<str>, &IndexedNode)> {
-        self.nodes.iter()
-    }
-
-    /// Returns the address of the node `name`, if it is known.
-    pub(super) fn node_address(&self, name: &str) -> Option<IpAddr> {
-        self.nodes.get(name)?.address
-    }
-
-    /// Returns all nodes by their names. They do not change with the index.
-    pub(crate) fn node_snapshot(&self) -> Arc<HashMap<Arc<str>, IndexedNode>> {
-        Arc::clone(&self.nodes)
     }
 
     /// Adds or replaces an object that names `services`. Returns true if the index changes.
@@ -384,20 +358,17 @@ impl EndpointIndex {
         self.bypass.forget_namespaces();
     }
 
-    /// Returns the number of nodes.
-    pub(crate) fn node_count(&self) -> usize {
-        self.nodes.len()
-    }
-
-    /// Removes what happened more than `retention` before `now`: the Services and routes that pods have left, and the
-    /// entries of pods that are in no slice.
+    /// Removes what happened more than `retention` before `now`: the Services and routes that pods have left, the
+    /// entries of pods that are in no slice, and deleted nodes.
     pub(crate) fn sweep(&mut self, now: UnixNanos, retention: Duration) {
         let limit = before(now, retention);
         self.bypass.sweep(limit);
+        self.sweep_nodes(limit);
         self.owners.retain(|_, entry| {
             for left in &mut entry.left {
                 *left = left.filter(|change| change.seen > limit);
             }
+            entry.service_changed_at.take_if(|changed| *changed <= limit);
             !entry.slices.is_empty() || entry.changed.iter().flatten().any(|change| change.seen > limit)
         });
     }
@@ -405,6 +376,6 @@ impl EndpointIndex {
     /// Returns the number of slices, of pods with endpoints, of Services and of nodes, for the metrics.
     pub(crate) fn sizes(&self) -> [usize; 4] {
         let services = self.services.values().map(HashMap::len).sum();
-        [self.slices.len(), self.owners.len(), services, self.nodes.len()]
+        [self.slices.len(), self.owners.len(), services, self.nodes().count()]
     }
 }

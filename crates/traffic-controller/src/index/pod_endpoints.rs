@@ -53,14 +53,18 @@ pub(crate) struct PodEndpoints {
     pub(crate) left: [Option<EndpointChange>; DataPath::COUNT],
     /// Who sent traffic past kube-proxy to the Services that the pod has left, or may have done so.
     pub(crate) left_bypass: Option<String>,
-    /// When all slices were last listed, if no slice has listed the pod since this process started. The pod may have left
-    /// a slice just before.
-    pub(crate) never_listed_since: Option<UnixNanos>,
+    /// When all slices were first listed, if one of them listed the pod. When they were last listed, if no slice has
+    /// listed it since this process started. The pod may have left a slice just before.
+    pub(crate) may_have_left_since: Option<UnixNanos>,
+    /// True if a Service whose slices list or listed the pod was deleted or changed its type not long ago.
+    pub(crate) service_changed: bool,
     /// A slice that may list the pod: it has the address of the pod's node, and only ports that the pod does not declare.
     pub(crate) may_be_listed_in: Option<Arc<ObjectKey>>,
     /// A slice that sends traffic to the address of the pod, but is in another namespace or names another object. Nobody
     /// waits for it: otherwise its writer could hold the pods of others.
     pub(crate) also_sent_by: Option<Arc<ObjectKey>>,
+    /// Who sends traffic to the pod whatever its readiness gate says.
+    pub(crate) ignores_gate: Option<String>,
     /// True if the pod was never Ready, and no slice has shown it as ready or serving since it was first listed.
     pub(crate) never_sent: bool,
     /// A kind whose watch is interrupted, so that all this may be out of date.
@@ -162,10 +166,13 @@ impl EndpointIndex {
             );
         }
         let (mut changed, mut left) = ([None; AddressFamily::COUNT], [None; DataPath::COUNT]);
-        let (mut never_sent, mut may_be_listed_in) = (pod.never_ready, None);
+        let (mut never_sent, mut may_be_listed_in, mut may_have_left_since) = (pod.never_ready, None, None);
+        let mut service_changed = false;
         for owner in pod.owners() {
             let Some(entry) = self.owners.get(&owner) else { continue };
             never_sent &= !entry.may_have_been_sent;
+            may_have_left_since = may_have_left_since.or(entry.first_listed_at);
+            service_changed |= entry.service_changed_at.is_some();
             for (ours, theirs) in changed.iter_mut().zip(entry.changed) {
                 *ours = later_change(*ours, theirs);
             }
@@ -183,28 +190,34 @@ impl EndpointIndex {
                 *change = change.or_until(time);
             }
         }
-        let mut never_listed_since = None;
         if changed == [None; AddressFamily::COUNT] {
-            never_listed_since = self.slices_listed_at;
+            may_have_left_since = self.slices_listed_at;
             for address in &pod.addresses {
                 changed[AddressFamily::of(*address).index()] =
                     self.slices_listed_at.map(EndpointChange::undated);
             }
         }
+        let mut ignores_gate = None;
         for (name, membership) in &mut found {
             let mesh = services.and_then(|services| services.get(name)?.mesh);
             membership.bypass = self.bypass.of_service(&membership.key, mesh);
+            ignores_gate = ignores_gate.or_else(|| self.bypass.ignoring_gates(&membership.key, mesh));
         }
-        let left_bypass =
-            left[DataPath::KubeProxy.index()].and_then(|_| self.bypass.of_namespace(&pod.namespace));
+        let left_bypass = left[DataPath::KubeProxy.index()].and_then(|_| {
+            let meshes = services.into_iter().flatten();
+            let mesh = meshes.filter_map(|(name, service)| Some((&**name, service.mesh?))).min();
+            self.bypass.of_namespace(&pod.namespace, mesh)
+        });
         PodEndpoints {
             services: found.into_values().collect(),
             changed,
             left,
             left_bypass,
-            never_listed_since,
+            may_have_left_since,
+            service_changed,
             may_be_listed_in,
             also_sent_by: self.also_sent_by(pod),
+            ignores_gate,
             never_sent,
             interrupted: self.interrupted(),
         }
@@ -224,7 +237,7 @@ impl EndpointIndex {
             // These are the addresses of the API servers.
             return Listing::No;
         }
-        let is_listed = self.node_address(&pod.node) != Some(*address)
+        let is_listed = !self.node_addresses(&pod.node).contains(address)
             || pod.ports.is_empty()
             || slice.ports.is_empty()
             || slice.ports.iter().any(|port| pod.ports.contains(port));
@@ -234,8 +247,8 @@ impl EndpointIndex {
     /// Returns a slice that shows an address of `pod` as ready or serving, but is in another namespace or names another
     /// object. `None` if the pod uses the network of its node, whose address belongs to many pods.
     fn also_sent_by(&self, pod: &TargetPod) -> Option<Arc<ObjectKey>> {
-        let of_node = self.node_address(&pod.node);
-        if of_node.is_some_and(|address| pod.addresses.contains(&address)) {
+        let of_node = self.node_addresses(&pod.node);
+        if pod.addresses.iter().any(|address| of_node.contains(address)) {
             return None;
         }
         let owners: Vec<EndpointOwner> = pod.owners().collect();

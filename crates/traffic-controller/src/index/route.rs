@@ -1,30 +1,16 @@
 //! Objects that name Services to which a load balancer or a proxy other than kube-proxy sends traffic.
 
 use std::borrow::Cow;
-use std::fmt::Debug;
-use std::marker::PhantomData;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::NamespaceResourceScope;
 use serde::Deserialize;
-use serde_json::Value;
 
 use super::object::{ObjectKey, WatchedObject, kept_metadata};
-
-/// A kind of object that names Services in its `spec`.
-pub(crate) trait RouteKind: Clone + Debug + Send + Sync + 'static {
-    const KIND: &'static str;
-    const GROUP: &'static str;
-    const VERSION: &'static str;
-    const PLURAL: &'static str;
-    /// True if Kubernetes does not have the kind itself.
-    const OPTIONAL: bool;
-    /// Its index among all such kinds.
-    const INDEX: usize;
-
-    /// Returns the Services that `spec` of an object in `namespace` names. Skips what it does not understand.
-    fn services(spec: &Value, namespace: &str) -> Vec<ObjectKey>;
-}
+use super::references::References;
+use super::route_kind::RouteKind;
 
 /// The number of types that implement [`RouteKind`].
 pub(super) const ROUTE_KINDS: usize = 4;
@@ -34,20 +20,27 @@ pub(super) const ROUTE_KIND_NAMES: [&str; ROUTE_KINDS] =
 
 /// An object of the kind `K` as the API server sends it. It is not kept.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(bound = "")]
+#[serde(bound = "K: RouteKind")]
 pub(crate) struct RouteObject<K> {
     #[serde(deserialize_with = "kept_metadata")]
     metadata: ObjectMeta,
     #[serde(default)]
-    spec: Value,
-    #[serde(skip)]
-    kind: PhantomData<K>,
+    spec: References<K>,
 }
 
 impl<K: RouteKind> RouteObject<K> {
-    /// Returns the Services that the object names.
+    /// Returns the Services that the object names, sorted and each once. Skips what it does not understand.
     pub(crate) fn services(&self) -> Vec<ObjectKey> {
-        K::services(&self.spec, self.metadata.namespace.as_deref().unwrap_or_default())
+        if !K::leads_to_pods(self.spec.target_type.as_deref()) {
+            return Vec::new();
+        }
+        let own: Arc<str> = self.metadata.namespace.as_deref().unwrap_or_default().into();
+        let key = |(namespace, name): &(Option<String>, String)| ObjectKey {
+            namespace: namespace.as_deref().map_or_else(|| Arc::clone(&own), Arc::from),
+            name: name.as_str().into(),
+        };
+        let services: BTreeSet<ObjectKey> = self.spec.services.iter().map(key).collect();
+        services.into_iter().collect()
     }
 }
 
@@ -96,13 +89,16 @@ impl RouteKind for Ingress {
     const PLURAL: &'static str = "ingresses";
     const OPTIONAL: bool = false;
     const INDEX: usize = 0;
-
-    fn services(spec: &Value, namespace: &str) -> Vec<ObjectKey> {
-        let paths = elements(spec, "/rules").flat_map(|rule| elements(rule, "/http/paths"));
-        let backends = paths.filter_map(|path| path.get("backend")).chain(spec.get("defaultBackend"));
-        backends.filter_map(|backend| named(namespace, backend.pointer("/service/name"))).collect()
-    }
+    const PATHS: &'static [&'static [&'static str]] =
+        &[&["rules", "http", "paths", "backend", "service"], &["defaultBackend", "service"]];
 }
+
+/// The Services in `backendRefs` of the rules of a route, and those that requests are mirrored to.
+const BACKEND_REFS: &[&[&str]] = &[
+    &["rules", "backendRefs"],
+    &["rules", "filters", "requestMirror", "backendRef"],
+    &["rules", "backendRefs", "filters", "requestMirror", "backendRef"],
+];
 
 /// Routes of the Gateway API.
 #[derive(Clone, Debug)]
@@ -115,10 +111,7 @@ impl RouteKind for HttpRoute {
     const PLURAL: &'static str = "httproutes";
     const OPTIONAL: bool = true;
     const INDEX: usize = 1;
-
-    fn services(spec: &Value, namespace: &str) -> Vec<ObjectKey> {
-        backend_refs(spec, namespace)
-    }
+    const PATHS: &'static [&'static [&'static str]] = BACKEND_REFS;
 }
 
 /// Routes of the Gateway API.
@@ -132,13 +125,11 @@ impl RouteKind for GrpcRoute {
     const PLURAL: &'static str = "grpcroutes";
     const OPTIONAL: bool = true;
     const INDEX: usize = 2;
-
-    fn services(spec: &Value, namespace: &str) -> Vec<ObjectKey> {
-        backend_refs(spec, namespace)
-    }
+    const PATHS: &'static [&'static [&'static str]] = BACKEND_REFS;
 }
 
 /// Target groups of AWS load balancers. With `targetType: instance` they lead to NodePorts, which are kube-proxy's.
+/// Otherwise, also without a type, they may lead to pods.
 #[derive(Clone, Debug)]
 pub(crate) struct TargetGroupBinding;
 
@@ -149,35 +140,9 @@ impl RouteKind for TargetGroupBinding {
     const PLURAL: &'static str = "targetgroupbindings";
     const OPTIONAL: bool = true;
     const INDEX: usize = 3;
+    const PATHS: &'static [&'static [&'static str]] = &[&["serviceRef"]];
 
-    fn services(spec: &Value, namespace: &str) -> Vec<ObjectKey> {
-        let uses_nodes = spec.get("targetType").and_then(Value::as_str) == Some("instance");
-        let service = named(namespace, spec.pointer("/serviceRef/name"));
-        service.filter(|_| !uses_nodes).into_iter().collect()
+    fn leads_to_pods(target_type: Option<&str>) -> bool {
+        target_type != Some("instance")
     }
-}
-
-/// Returns the Services in `backendRefs` of the rules of a route, and those that requests are mirrored to.
-fn backend_refs(spec: &Value, namespace: &str) -> Vec<ObjectKey> {
-    let rules = || elements(spec, "/rules");
-    let refs = rules().flat_map(|rule| elements(rule, "/backendRefs"));
-    let mirrors = rules()
-        .flat_map(|rule| elements(rule, "/filters"))
-        .filter_map(|filter| filter.pointer("/requestMirror/backendRef"));
-    let text = |backend: &Value, field: &str| Some(backend.get(field)?.as_str()?.to_owned());
-    refs.chain(mirrors)
-        .filter(|backend| text(backend, "kind").is_none_or(|kind| kind == "Service"))
-        .filter_map(|backend| {
-            let namespace = text(backend, "namespace").unwrap_or_else(|| namespace.to_owned());
-            named(&namespace, backend.get("name"))
-        })
-        .collect()
-}
-
-fn elements<'a>(value: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value> {
-    value.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
-}
-
-fn named(namespace: &str, name: Option<&Value>) -> Option<ObjectKey> {
-    name?.as_str().map(|name| ObjectKey::new(namespace, name))
 }

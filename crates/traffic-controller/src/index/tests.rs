@@ -1,5 +1,4 @@
 use std::collections::{BTreeMap, HashSet};
-use std::net::IpAddr;
 
 use podward_core::UnixNanos;
 use proptest::prelude::*;
@@ -15,7 +14,9 @@ mod api_servers;
 mod bypass;
 mod former;
 mod interrupted;
+mod many_routes;
 mod namespaces;
+mod nodes;
 mod ports;
 mod services;
 
@@ -299,7 +300,7 @@ fn the_wait_of_an_unknown_pod_begins_with_the_last_list() {
         let endpoints = index.pod_endpoints(&pod("a"));
         assert_eq!(endpoints.changed, [Some(EndpointChange::undated(at(time))), None]);
         assert_eq!(
-            endpoints.never_listed_since,
+            endpoints.may_have_left_since,
             Some(at(time)),
             "it may have left a slice since the last list"
         );
@@ -341,8 +342,9 @@ fn objects_are_parsed() {
     assert_eq!(
         node.node(),
         IndexedNode {
-            address: Some("fd00::1".parse::<IpAddr>().unwrap()),
-            not_ready_since: Some(UnixNanos(1_767_225_600_000_000_000))
+            addresses: vec!["fd00::1".parse().unwrap()],
+            not_ready_since: Some(UnixNanos(1_767_225_600_000_000_000)),
+            ..IndexedNode::default()
         }
     );
 }

@@ -158,15 +158,15 @@ fn with_several_api_servers_a_proof_is_about_what_was_received() {
     // It lags: it has not received the change, and is idle.
     let now = |time| reading(time, 0, 1060, 1000, 8, 240);
     let mut lagging = proxy([reading(900, 0, 500, 400, 7, 210), now(1210), now(1310), now(3000)]);
-    assert_eq!(why(Receipt::new(ApiServers::One, || panic!()), &lagging), "written");
+    assert_eq!(why(Receipt::new(ApiServers::One, false, || panic!()), &lagging), "written");
     for (servers, text) in
         [(ApiServers::Several(3), "one of 3 API"), (ApiServers::Unknown, "unknown number of API")]
     {
-        let unknown = why(Receipt::new(servers, || Err("no canary".to_owned())), &lagging);
+        let unknown = why(Receipt::new(servers, false, || Err("no canary".to_owned())), &lagging);
         assert!(unknown.contains(text) && unknown.contains("which may lag: no canary"), "{unknown}");
     }
     // It received the change before 2900, but its readings after that are too few.
-    let received = || Receipt::new(ApiServers::Several(3), || Ok(at(2900)));
+    let received = || Receipt::new(ApiServers::Several(3), false, || Ok(at(2900)));
     assert!(why(received(), &lagging).contains("since the change"));
     let written = |time| reading(time, 0, 2950, 2890, 9, 270);
     lagging.add_reading(written(3110));
@@ -235,7 +235,7 @@ fn a_change_of_unknown_age_is_confirmed_by_a_later_update() {
         dual.add_reading(reading);
     }
     assert!(matches!(dual.rules_state(&both), RulesState::Stale(_)), "{dual:?}");
-    let received = Receipt::new(ApiServers::Several(3), || Ok(at(10_500)));
+    let received = Receipt::new(ApiServers::Several(3), false, || Ok(at(10_500)));
     assert_eq!(received.rules_state(&proxy, &unknown), RulesState::Written, "the canary confirms it");
     let update = |time| reading(time, 0, 13_060, 13_000, 9, 270);
     proxy.add_reading(update(13_200));

@@ -32,7 +32,7 @@ pub(crate) fn prepare(
 ) -> TrafficVerdict {
     if let Some(interrupted) = interrupted_watch(endpoints) {
         // What the data paths had applied may have changed meanwhile. And without this time, nobody reads connections.
-        progress.propagated_since = None;
+        progress.may_receive_requests();
         return interrupted;
     }
     let (mut slices_level, mut slices) = match not_ready_in_slices(endpoints) {
@@ -72,28 +72,29 @@ pub(crate) fn prepare(
         .filter(|service| service.kind != ServiceKind::ExternalName && !service.publishes_not_ready)
         .collect();
     let changes = DataPathChanges::of(endpoints, &sending).with_former(endpoints);
-    if changes.is_empty() {
-        // The pod may have left a slice just before. After the first of these times its traffic has ended.
-        let ends = endpoints
-            .never_listed_since
-            .map(|since| (after(since, wait_times.unseen()), after(since, wait_times.retention())));
-        if let Some((end, _)) = ends.filter(|(_, known)| now < *known) {
-            slices += "; the pod may have left a Service before this process started or while its watch was interrupted";
-            if now < end {
-                progress.propagated_since = None;
-                return TrafficVerdict::pending(slices, Some(end));
-            }
-            slices_level = slices_level.max(Bounded);
+    // The pod may have left a Service just before, also a headless one. After the first of these times its traffic has
+    // ended.
+    let ends = endpoints
+        .may_have_left_since
+        .map(|since| (after(since, wait_times.unseen()), after(since, wait_times.retention())));
+    if let Some((end, _)) = ends.filter(|(_, known)| now < *known) {
+        slices += "; the pod may have left a Service before this process started or while its watch was interrupted";
+        if now < end {
+            progress.may_receive_requests();
+            return TrafficVerdict::pending(slices, Some(end));
+        }
+        slices_level = slices_level.max(Bounded);
+        if changes.is_empty() {
             slices += ", and no proxy was read";
         }
-        if !count.is_of_pod() {
-            return TrafficVerdict::done(slices_level, slices);
-        }
+    }
+    if changes.is_empty() && !count.is_of_pod() {
+        return TrafficVerdict::done(slices_level, slices);
     }
     let (proxies_level, proxies) = match propagation(&changes, nodes, wait_times, now) {
         VerdictPart::Done(level, words) => (level, words),
         VerdictPart::Wait(words, until) => {
-            progress.propagated_since = None;
+            progress.may_receive_requests();
             return TrafficVerdict::pending(format!("{slices}; {words}"), until);
         }
     };
@@ -102,7 +103,7 @@ pub(crate) fn prepare(
     // counts from the first evaluation. That needs no other clock.
     let end = after(progress.unlisted_since.unwrap_or(not_ready_since), KUBELET_LAG);
     if sending.iter().any(|service| service.exists) && !progress.saw_ready && now < end {
-        progress.propagated_since = None;
+        progress.may_receive_requests();
         let reason =
             format!("{slices}; {proxies}; waiting until its kubelet has observed the readiness gate");
         return TrafficVerdict::pending(reason, Some(end));
@@ -139,8 +140,9 @@ fn was_never_sent(
     now: UnixNanos,
 ) -> bool {
     // The pod may have left a slice that Kubernetes does not write, just before this process started.
-    let is_known = endpoints.never_listed_since.is_none_or(|since| now >= after(since, wait_times.unseen()));
+    let is_known = endpoints.may_have_left_since.is_none_or(|since| now >= after(since, wait_times.unseen()));
     let has_requests = matches!(count, InFlightCount::Unknown | InFlightCount::Count(1.., _));
     let is_published = endpoints.services.iter().any(|service| service.publishes_not_ready);
-    endpoints.never_sent && is_known && !has_requests && !is_published
+    let needs_ready = !is_published && endpoints.ignores_gate.is_none();
+    endpoints.never_sent && is_known && !has_requests && needs_ready
 }

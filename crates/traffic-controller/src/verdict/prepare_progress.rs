@@ -20,3 +20,11 @@ pub(crate) struct PrepareProgress {
     /// at which the pod was asked when it last reported requests in flight.
     pub(crate) last_data: Option<UnixNanos>,
 }
+
+impl PrepareProgress {
+    /// Records that requests may still arrive: the wait for those in flight begins again.
+    pub(crate) fn may_receive_requests(&mut self) {
+        self.propagated_since = None;
+        self.idle_since = None;
+    }
+}

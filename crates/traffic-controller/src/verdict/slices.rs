@@ -6,9 +6,15 @@ use super::text::{count, join_names};
 use super::traffic_verdict::VerdictPart;
 use crate::index::{PodEndpoints, ServiceKind};
 
-/// Checks that no slice shows the pod as ready or serving.
+/// Checks that no slice shows the pod as ready or serving. Names who sends it traffic all the same.
 pub(super) fn not_ready_in_slices(endpoints: &PodEndpoints) -> VerdictPart {
     let (mut assumed, mut words) = (Vec::new(), Vec::new());
+    if let Some(sender) = &endpoints.ignores_gate {
+        assumed.push(format!(
+            "{sender} sends the pod traffic until it terminates, whatever its readiness gate says: keep a preStop hook \
+             that lasts until the pod is removed there, or let a hook take the pod out of its Service"
+        ));
+    }
     for service in &endpoints.services {
         let name = &service.key;
         if service.kind == ServiceKind::ExternalName {

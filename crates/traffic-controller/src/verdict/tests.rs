@@ -143,7 +143,7 @@ fn a_service_that_the_pod_has_left_counts_like_a_current_one() {
     assert_eq!(waits(prepared(&left(DataPath::Dns), &all_written(), 3000)).1, Some(at(31_000)));
     assert_eq!(waits(prepared(&left(DataPath::OtherProxy), &all_written(), 3000)).1, Some(at(6000)));
     assert_eq!(done(complete(&left(DataPath::KubeProxy), &behind, &WAIT_TIMES, at(2000))).0, Proven);
-    let unlisted = PodEndpoints { never_listed_since: Some(at(1000)), ..endpoints([]) };
+    let unlisted = PodEndpoints { may_have_left_since: Some(at(1000)), ..endpoints([]) };
     assert_eq!(
         waits(prepared(&unlisted, &behind, 3000)).1,
         Some(at(33_000)),
@@ -363,6 +363,20 @@ fn who_bypasses_kube_proxy_is_waited_for_and_named() {
     }
     let headless = ServiceMembership { kind: ServiceKind::Headless, ..ready("web") };
     assert_eq!(done(complete(&web(headless), &all_written(), &WAIT_TIMES, at(1000))).0, Proven);
+}
+
+/// The text comes first and says what to do, however many Services there are.
+#[test]
+fn who_ignores_the_gate_is_assumed_to_send_traffic() {
+    let sender = "the load balancer of TargetGroupBinding shop/web";
+    let bypassed = ServiceMembership { bypass: Some("the proxies behind it".into()), ..out("a") };
+    let headless = ServiceMembership { kind: ServiceKind::Headless, ..out("d") };
+    let services = [bypassed, out("b"), out("c"), headless];
+    let pod = PodEndpoints { ignores_gate: Some(sender.into()), ..endpoints(services) };
+    let (level, words) = done(prepared(&pod, &all_written(), 60_000));
+    assert!(level == Assumed && words.starts_with(sender) && words.contains("preStop"), "{words}");
+    assert!(words.contains("waited 5 s for the proxies behind it"), "{words}");
+    assert_eq!(done(prepared(&endpoints([out("a")]), &all_written(), 60_000)).0, Bounded);
 }
 
 #[test]

@@ -157,7 +157,9 @@ impl DeletionJudge {
             return response;
         }
         let (result, outcome) = match deletion.recorded_on(pod) {
-            Some(request) => (HoldResult::Known, RecordingResult::Recorded { request, operation: None }),
+            Some(request) => {
+                (HoldResult::Known, RecordingResult::Recorded { request: Box::new(request), operation: None })
+            }
             None => {
                 let start = Instant::now();
                 let request = deletion.deletion_request();
@@ -175,7 +177,7 @@ impl DeletionJudge {
                     RecordingResult::Recorded { .. } | RecordingResult::Failed { .. }
                         if is_left_to_clone_set(pod) =>
                     {
-                        let request = deletion.deletion_request();
+                        let request = Box::new(deletion.deletion_request());
                         (HoldResult::Known, RecordingResult::Recorded { request, operation: None })
                     }
                     outcome => (result, outcome),

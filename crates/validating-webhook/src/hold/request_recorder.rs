@@ -29,7 +29,7 @@ pub(super) enum RecordingResult {
     /// The request is recorded on the pod.
     Recorded {
         /// The request on the pod.
-        request: DeletionRequest,
+        request: Box<DeletionRequest>,
         /// The operation of the request, if the request was recorded now.
         operation: Option<ChangedOperation>,
     },
@@ -76,7 +76,7 @@ pub(super) async fn record(
     match recorder.record(request, timeout).await {
         Ok(response) => RecordingResult::Recorded {
             operation: operation(pod, &response),
-            request: as_recorded(deletion_request, response),
+            request: Box::new(as_recorded(deletion_request, response)),
         },
         Err(status) if status.code() == Code::ResourceExhausted && !status.message().is_empty() => {
             RecordingResult::Refused(status.message().to_owned())

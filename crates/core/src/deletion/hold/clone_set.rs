@@ -66,6 +66,11 @@ mod tests {
         assert_eq!(reason(&in_use, "jane", NodeState::Gone), Some(AllowReason::NodeGone));
         let released = pod(json!({"in-use": "no"}), "CloneSet");
         assert_eq!(reason(&released, "jane", NodeState::Ready), Some(AllowReason::NotOptedIn));
+        // A later version has added a member.
+        let mut of_later = pod(json!({"in-use": "true"}), "CloneSet");
+        let text = r#"{"set": "web", "labels": {"in-use": "true"}, "since": 1}"#;
+        of_later.metadata.annotations.delete_hold = Some(text.to_owned());
+        assert_eq!(reason(&of_later, "jane", NodeState::Ready), None);
         // Nobody would move it to PreparingDelete.
         let orphan = pod(json!({"in-use": "true"}), "ReplicaSet");
         assert_eq!(reason(&orphan, "jane", NodeState::Ready), Some(AllowReason::NotOptedIn));

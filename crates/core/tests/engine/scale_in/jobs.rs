@@ -51,6 +51,10 @@ fn the_pods_of_a_job_that_restarted_too_often_are_deleted_together() {
     assert_eq!(job(Some(2)).joint_deletion(&drained, "a"), now("b"));
     // A pod on a lost node may be deleted although its drain has not ended. It does not wait for itself.
     assert_eq!(job(Some(2)).joint_deletion(&draining, "b"), now("a"));
+    // Somebody else has deleted it, too.
+    let mut also_by_others = draining.clone();
+    also_by_others[1].request.as_mut().unwrap().by_workload = false;
+    assert_eq!(job(Some(2)).joint_deletion(&also_by_others, "a"), after("b"));
     assert_eq!(job(Some(2)).joint_deletion(&both, "b"), after("a"));
     assert_eq!(job(Some(9)).joint_deletion(&both, "b"), after("a"), "the list is older than the restarts");
 

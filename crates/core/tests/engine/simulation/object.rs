@@ -83,6 +83,7 @@ impl Object {
         annotations.present = true;
         annotations.available_conditions.clone_from(&self.pod.expected);
         annotations.evidence.clone_from(&self.pod.evidence);
+        annotations.hook_requests.clone_from(&self.pod.asked);
         annotations.deletion_request = note(DELETION_REQUEST);
         annotations.to_delete_by = note(keys::TO_DELETE_BY);
         annotations.delete_timestamp = note(DELETE_TIMESTAMP);

@@ -17,7 +17,8 @@ fn on_control_plane(namespace: &str, ports: &[u16]) -> TargetPod {
 
 fn index_with_node() -> EndpointIndex {
     let mut index = EndpointIndex::default();
-    index.put_node(&"node1".into(), IndexedNode { address: "10.0.0.1".parse().ok(), not_ready_since: None });
+    let addresses = vec!["10.0.0.1".parse().unwrap()];
+    index.put_node(&"node1".into(), IndexedNode { addresses, ..IndexedNode::default() });
     index
 }
 
@@ -60,6 +61,38 @@ fn the_address_of_a_node_belongs_to_the_pods_with_the_ports_of_the_slice() {
     assert_eq!(found(&index, &unknown), 1, "its address may be its own");
     put_ports(&mut index, json!([]));
     assert_eq!(found(&index, &on_control_plane("shop", &[8080])), 1, "the slice names no port");
+}
+
+/// A node of a cluster with two address families has an address of each, and so have the pods with its network.
+#[test]
+fn each_address_of_a_node_belongs_to_the_pods_with_the_ports_of_the_slice() {
+    let addresses = ["10.0.0.1", "fd00::1"];
+    let typed = addresses.map(|address| json!({"type": "InternalIP", "address": address}));
+    let node = json!({"metadata": {"name": "node1"}, "status": {"addresses": typed}});
+    let node: NodeObject = serde_json::from_value(node).unwrap();
+    for address in addresses {
+        let mut index = EndpointIndex::default();
+        index.put_node(&"node1".into(), node.node());
+        let put_in = |index: &mut EndpointIndex, namespace: &str| {
+            let by_hand: SliceObject = serde_json::from_value(json!({
+                "metadata": {"name": "s", "namespace": namespace, "labels": {"kubernetes.io/service-name": "web"}},
+                "addressType": if address.contains(':') { "IPv6" } else { "IPv4" },
+                "endpoints": [{"addresses": [address]}],
+                "ports": [{"port": 9100}],
+            }))
+            .unwrap();
+            let key = ObjectKey::new(namespace, "s");
+            index.put_slice(key, by_hand.slice().unwrap(), ChangeOrigin::Watched, at(1));
+        };
+        put_in(&mut index, "shop");
+        put_in(&mut index, "other");
+        put_service(&mut index, "other", "web", json!({"clusterIP": "10.2.0.1"}));
+        let own = addresses.map(|address| address.parse().unwrap()).to_vec();
+        let pod = TargetPod { addresses: own, ..on_control_plane("shop", &[8080]) };
+        let found = index.pod_endpoints(&pod);
+        assert!(found.services.is_empty() && found.may_be_listed_in.is_some(), "{address}: {found:?}");
+        assert_eq!(found.also_sent_by, None, "{address}: it belongs to many pods");
+    }
 }
 
 /// They send the pod traffic, but their writers must not be able to hold it.

@@ -49,6 +49,13 @@ fn routes_that_name_a_service_bypass_kube_proxy() {
     let mirror = json!({"rules": [{"filters": [{"requestMirror": {"backendRef": {"name": "web"}}}]}]});
     put_route::<GrpcRoute>(&mut index, "shop", mirror);
     assert!(bypass(&index).contains("GRPCRoute shop/r"));
+    index.remove_route::<GrpcRoute>(&ObjectKey::new("shop", "r"), at(1));
+    assert_eq!(lasting_bypass(&mut index), "");
+    let mirror = json!([{"requestMirror": {"backendRef": {"name": "web"}}}]);
+    let mirrored = json!({"rules": [{"backendRefs": [{"name": "other", "filters": mirror}]}]});
+    put_route::<HttpRoute>(&mut index, "shop", mirrored);
+    assert!(bypass(&index).contains("HTTPRoute shop/r"), "the mirror of one backend");
+    index.retain_routes::<HttpRoute>(&HashSet::new(), at(1));
     put_route::<GrpcRoute>(
         &mut index,
         "shop",
@@ -70,6 +77,78 @@ fn routes_that_name_a_service_bypass_kube_proxy() {
         put_route::<TargetGroupBinding>(&mut index, "shop", bad);
     }
     assert_eq!(lasting_bypass(&mut index), "");
+}
+
+fn ignores_gate(index: &EndpointIndex) -> String {
+    index.pod_endpoints(&pod("a")).ignores_gate.unwrap_or_default()
+}
+
+/// Target groups with IP targets, or without a known type, keep pods that are not Ready.
+#[test]
+fn target_groups_of_pods_ignore_the_gate() {
+    let mut index = listed();
+    let path = json!([{"http": {"paths": [{"backend": {"service": {"name": "web"}}}]}}]);
+    put_route::<Ingress>(&mut index, "shop", json!({"rules": path}));
+    let service = json!({"name": "web", "port": 80});
+    for (spec, expected) in [
+        (json!({"targetType": "instance", "serviceRef": service}), ""),
+        (
+            json!({"targetType": "ip", "serviceRef": service}),
+            "the load balancer of TargetGroupBinding shop/r",
+        ),
+        (json!({"targetType": "ip", "serviceRef": {"name": "other"}}), ""),
+        (json!({"serviceRef": service}), "the load balancer of TargetGroupBinding shop/r"),
+    ] {
+        put_route::<TargetGroupBinding>(&mut index, "shop", spec);
+        assert_eq!(ignores_gate(&index), expected, "also beside an Ingress");
+    }
+    // A headless Service has clients that use DNS, and may have a target group as well.
+    put_service(&mut index, "shop", "web", json!({"clusterIP": "None"}));
+    assert!(ignores_gate(&index).contains("TargetGroupBinding shop/r"));
+    index.remove_route::<TargetGroupBinding>(&ObjectKey::new("shop", "r"), at(1));
+    assert_eq!(ignores_gate(&index), "", "the targets are deregistered");
+}
+
+#[test]
+fn network_endpoint_groups_of_pods_ignore_the_gate() {
+    let put = |index: &mut EndpointIndex, annotations: serde_json::Value| {
+        let metadata = json!({"name": "web", "namespace": "shop", "annotations": annotations});
+        let web = serde_json::from_value::<ServiceObject>(json!({"metadata": metadata})).unwrap().service();
+        index.put_service(&ObjectKey::new("shop", "web"), web, ChangeOrigin::Watched, at(1));
+    };
+    for (groups, is_sender) in [
+        (r#"{"network_endpoint_groups":{"80":"k8s1-a"},"zones":["z"]}"#, true),
+        (r#"{"network_endpoint_groups":{"0":"k8s2-a"},"zones":["z"]}"#, false),
+        (r#"{"network_endpoint_groups":{"0":"k8s2-a","80":"k8s1-a"}}"#, true),
+        (r#"{"network_endpoint_groups":{}}"#, false),
+        ("not JSON", true),
+    ] {
+        let mut index = listed();
+        put(&mut index, json!({"cloud.google.com/neg-status": groups}));
+        let sender = "the load balancer of Service shop/web (cloud.google.com/neg-status)";
+        let bypassed = format!("{sender}, whose proxies bypass kube-proxy");
+        let expected = if is_sender { (sender, &*bypassed) } else { ("", "") };
+        assert_eq!((&*ignores_gate(&index), &*bypass(&index)), expected, "{groups}");
+    }
+    // The annotation alone only allows groups. GKE sets it on most Services.
+    let mut index = listed();
+    put(&mut index, json!({"cloud.google.com/neg": r#"{"ingress":true}"#}));
+    assert_eq!((ignores_gate(&index), bypass(&index)), Default::default());
+}
+
+#[test]
+fn meshes_that_look_at_containers_ignore_the_gate() {
+    for (namespace, key, expected) in [
+        ("shop", "kuma.io/sidecar-injection", "the mesh of namespace shop (kuma.io/sidecar-injection)"),
+        ("clients", "kuma.io/sidecar-injection", ""),
+        ("shop", "istio-injection", ""),
+    ] {
+        let mut index = listed();
+        let metadata = json!({"name": namespace, "labels": {key: "enabled"}});
+        let mesh = serde_json::from_value::<NamespaceObject>(json!({"metadata": metadata})).unwrap().mesh();
+        index.put_namespace(&namespace.into(), mesh);
+        assert_eq!(ignores_gate(&index), expected, "{namespace} {key}");
+    }
 }
 
 #[test]
@@ -124,4 +203,26 @@ fn unknown_routes_and_routes_of_a_service_that_a_pod_has_left_count() {
     assert_eq!(index.pod_endpoints(&pod("a")).left_bypass, None);
     put(&mut index, "s", slice("web", &[]), 2);
     assert!(index.pod_endpoints(&pod("a")).left_bypass.unwrap().contains("Ingress shop/r"));
+}
+
+/// The clients of the Service that the pod has left have the proxies of the mesh. Its name is not known any more.
+#[test]
+fn the_mesh_of_a_service_counts_for_pods_that_have_left_one() {
+    let mut index = listed();
+    let key = ObjectKey::new("shop", "web");
+    let metadata = json!({"name": "web", "namespace": "shop", "labels": {"istio.io/use-waypoint": "w"}});
+    let waypoint = serde_json::from_value::<ServiceObject>(json!({"metadata": metadata})).unwrap().service();
+    index.put_service(&key, waypoint, ChangeOrigin::Watched, at(1));
+    let left = |index: &EndpointIndex, namespace: &str| {
+        let pod = TargetPod { namespace: namespace.into(), ..pod("a") };
+        index.pod_endpoints(&pod).left_bypass.unwrap_or_default()
+    };
+    put(&mut index, "s", slice("web", &[]), 2);
+    let expected = "the mesh of Service shop/web (istio.io/use-waypoint), whose proxies bypass kube-proxy";
+    assert_eq!(left(&index, "shop"), expected);
+    assert_eq!(left(&index, "other"), "");
+    index.remove_service(&key, ChangeOrigin::Watched, at(3));
+    assert_eq!(left(&index, "shop"), expected, "the proxies may not have observed it");
+    index.sweep(at(602), RETENTION);
+    assert_eq!(left(&index, "shop"), "", "the pod has left it long ago");
 }

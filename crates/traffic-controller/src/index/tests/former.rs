@@ -132,10 +132,10 @@ fn a_former_route_counts_for_a_pod_that_has_left_its_service() {
 #[test]
 fn the_number_of_former_services_is_bounded() {
     let mut index = listed();
-    let names = |prefix: &str| -> Vec<ObjectKey> {
-        (0..6_000).map(|number| ObjectKey::new("x", &format!("{prefix}{number}"))).collect()
+    let names = |prefix: usize| -> Vec<ObjectKey> {
+        (0..900).map(|number| ObjectKey::new("x", &format!("{prefix}-{number}"))).collect()
     };
-    for prefix in ["a", "b"] {
+    for prefix in 0..12 {
         index.put_route::<Ingress>(&ObjectKey::new("x", "r"), names(prefix), at(5));
     }
     assert_eq!(bypass(&index), "");
@@ -143,4 +143,22 @@ fn the_number_of_former_services_is_bounded() {
     assert!(bypass(&index).contains("until recently"), "it is not known which Services are missing");
     index.sweep(at(606), RETENTION);
     assert_eq!(bypass(&index), "");
+}
+
+/// The pod left a headless Service, or one with an Ingress, just before this process started. The first list does not
+/// show that.
+#[test]
+fn a_pod_in_the_first_list_may_have_left_a_service_before() {
+    let mut index = EndpointIndex::default();
+    let key = ObjectKey::new("shop", "s1");
+    let old = slice("web", &[("old", true, true, false)]);
+    index.put_slice(key, old, ChangeOrigin::Listed(Some(at(1))), at(2));
+    index.set_slices_listed(at(3));
+    put(&mut index, "s2", slice("web", &[("new", true, true, false)]), 4);
+    let since = |index: &EndpointIndex, uid: &str| index.pod_endpoints(&pod(uid)).may_have_left_since;
+    assert_eq!(since(&index, "old"), Some(at(3)));
+    assert_eq!(since(&index, "new"), None, "it was created later");
+    index.set_slices_listed(at(60));
+    assert_eq!(since(&index, "old"), Some(at(3)), "what has changed since then is known");
+    assert_eq!(since(&index, "unlisted"), Some(at(60)));
 }

@@ -122,3 +122,30 @@ fn a_drained_pod_that_is_ready_again_counts_as_another_endpoint() {
     assert_eq!(ready(true, 61), (1, 0), "it is back");
     assert_eq!(ready(false, 3601), (0, 1), "the time is over");
 }
+
+#[test]
+fn a_change_of_a_service_is_remembered_for_a_while() {
+    let alias = || service(json!({"type": "ExternalName", "selector": {"app": "web"}}));
+    let key = ObjectKey::new("shop", "web");
+    type Change<'a> = &'a dyn Fn(&mut EndpointIndex);
+    let ways: [Change<'_>; 3] = [
+        &|index| index.put_service(&key, alias(), ChangeOrigin::Watched, at(5)),
+        &|index| index.remove_service(&key, ChangeOrigin::Watched, at(5)),
+        &|index| index.retain_services(&HashSet::new(), at(5)),
+    ];
+    for change in ways {
+        let mut index = EndpointIndex::default();
+        put_service(&mut index, "shop", "web", json!({"selector": {"app": "web"}}));
+        put(&mut index, "s", slice("web", &[("a", true, true, false)]), 1);
+        put(&mut index, "s", slice("web", &[("a", false, false, false)]), 2);
+        let changed = |index: &EndpointIndex| index.pod_endpoints(&pod("a")).service_changed;
+        assert!(!changed(&index), "only its slice has");
+        change(&mut index);
+        put(&mut index, "s", slice("web", &[("a", true, true, false)]), 6);
+        assert!(changed(&index), "a later change of the slice does not show that it was received");
+        index.sweep(at(604), RETENTION);
+        assert!(changed(&index));
+        index.sweep(at(605), RETENTION);
+        assert!(!changed(&index));
+    }
+}

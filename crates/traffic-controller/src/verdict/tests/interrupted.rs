@@ -46,3 +46,21 @@ fn an_interruption_starts_the_wait_for_requests_again() {
     assert_eq!(waits(look(&web, 4000)).1, Some(at(6000)));
     done(look(&web, 6000));
 }
+
+/// The same with a pod that reports its requests: it reports twice after the interruption that none are in flight.
+#[test]
+fn an_interruption_starts_the_wait_for_a_second_report_again() {
+    let web = endpoints([out("web")]);
+    let interrupted = PodEndpoints { interrupted: Some("EndpointSlice"), ..web.clone() };
+    let behind = NodeProxies::Read(vec![node("n1", RulesState::Pending("busy".into()))]);
+    for (pod, nodes) in [(&interrupted, &all_written()), (&web, &behind)] {
+        let mut progress = seen_ready();
+        let mut look = |pod: &PodEndpoints, nodes: &NodeProxies, now| {
+            prepare(pod, nodes, &InFlightCount::Count(0, at(now)), &mut progress, &WAIT_TIMES, at(now))
+        };
+        assert!(waits(look(&web, &all_written(), 2000)).0.contains("has reported once"));
+        waits(look(pod, nodes, 3000));
+        assert!(waits(look(&web, &all_written(), 4000)).0.contains("has reported once"));
+        done(look(&web, &all_written(), 4300));
+    }
+}

@@ -21,11 +21,14 @@ fn a_pod_that_was_never_ready_waits_only_for_its_kubelet() {
         assert!(words.contains("until its kubelet has observed the readiness gate"), "{words}");
         let published = ServiceMembership { publishes_not_ready: true, ..service };
         waits(asked(&never(endpoints([out("other"), published])), 1000));
+        let balanced =
+            PodEndpoints { ignores_gate: Some("a target group".into()), ..endpoints([out("web")]) };
+        waits(asked(&never(balanced), 1000));
     }
     waits(asked(&PodEndpoints { never_sent: true, ..endpoints([ready("web")]) }, 1000));
     // It may have left a headless Service before this process started. Clients know its address for 30 s.
     let restarted =
-        PodEndpoints { never_sent: true, never_listed_since: Some(at(1000)), ..endpoints([out("web")]) };
+        PodEndpoints { never_sent: true, may_have_left_since: Some(at(1000)), ..endpoints([out("web")]) };
     waits(asked(&restarted, 31_999));
     assert!(done(asked(&restarted, 32_000)).1.contains("the pod was never Ready"));
 }

@@ -21,7 +21,7 @@ type Change = fn(&mut Observed);
 const CHANGED: i64 = 1000;
 
 /// Facts of which one suffices that nothing is PROVEN, whether a Service lists the pod or it has left one.
-const NOT_PROVEN: [(&str, Change); 28] = [
+const NOT_PROVEN: [(&str, Change); 30] = [
     ("ready in a slice", |seen| seen.pod.services.push(ready("new"))),
     ("serving in a slice", |seen| {
         seen.pod.services.push(ServiceMembership { serving: Some("s-1".into()), ..out("new") });
@@ -41,12 +41,16 @@ const NOT_PROVEN: [(&str, Change); 28] = [
     ("has left a headless Service", |seen| left(seen, DataPath::Dns)),
     ("has left a Service of another proxy", |seen| left(seen, DataPath::OtherProxy)),
     ("has left a Service with a bypass", |seen| seen.pod.left_bypass = Some("a mesh".into())),
+    ("may have left a Service before the first list", |seen| {
+        seen.pod.may_have_left_since = Some(at(CHANGED));
+    }),
     ("may be listed by the address of its node", |seen| {
         seen.pod.may_be_listed_in = Some(Arc::new(ObjectKey::new("shop", "s-1")));
     }),
     ("a slice of others has its address", |seen| {
         seen.pod.also_sent_by = Some(Arc::new(ObjectKey::new("other", "s-1")));
     }),
+    ("a load balancer ignores its gate", |seen| seen.pod.ignores_gate = Some("a target group".into())),
     ("a watch is interrupted", |seen| seen.pod.interrupted = Some("EndpointSlice")),
     ("was never Ready", |seen| seen.pod.never_sent = true),
     ("proxies are not read", |seen| seen.nodes = NodeProxies::NotConfigured),
@@ -137,8 +141,8 @@ fn each_fact_alone_rules_out_proven() {
 fn a_pod_without_services_that_may_have_left_one_is_not_proven() {
     let counts: [fn(i64) -> InFlightCount; 2] = [connections, |now| InFlightCount::Count(0, at(now))];
     for count in counts {
-        let pod = |never_listed_since| {
-            let pod = PodEndpoints { never_listed_since, ..PodEndpoints::default() };
+        let pod = |may_have_left_since| {
+            let pod = PodEndpoints { may_have_left_since, ..PodEndpoints::default() };
             move |now| Observed { pod: pod.clone(), nodes: all_written(), count: count(now) }
         };
         assert!(is_ever_proven(pod(None)));
@@ -176,7 +180,7 @@ fn a_pod_that_other_slices_may_list_is_not_proven() {
 /// What the pod reports before the traffic has ended does not count.
 #[test]
 fn a_pod_that_reports_its_requests_and_may_have_left_a_service_waits_like_others() {
-    let pod = PodEndpoints { never_listed_since: Some(at(CHANGED)), ..PodEndpoints::default() };
+    let pod = PodEndpoints { may_have_left_since: Some(at(CHANGED)), ..PodEndpoints::default() };
     let mut progress = PrepareProgress::default();
     let mut look = |now| {
         let count = InFlightCount::Count(0, at(now));

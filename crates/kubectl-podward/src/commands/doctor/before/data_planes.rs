@@ -8,20 +8,28 @@ const PAGE: &str = "read docs/operations/zero-loss.md, What bypasses kube-proxy;
 const UNSEEN: &str = "if it serves opted-in pods, and kube-proxy runs as well, set traffic-controller.kubeProxyMetricsUrl=\"\", so that \
                       the evidence is BOUNDED; read docs/operations/zero-loss.md, What bypasses kube-proxy";
 
+const KEEP: &str = "also with Podward, keep a preStop hook that lasts until the load balancer or mesh has removed the \
+                    pod (AWS: the deregistration delay of the target group), and write a hook for updates of running \
+                    pods; read docs/operations/zero-loss.md, Who ignores the readiness gate";
+
 /// Whether the traffic-controller sees to which Services a data plane sends traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sight {
     Seen,
+    /// Seen, but it sends traffic to pods until they terminate.
+    IgnoresGate,
     Unseen,
 }
-use Sight::{Seen, Unseen};
+use Sight::{IgnoresGate, Seen, Unseen};
 
 /// Names, and the end of the names of their resource definitions.
-const DEFINITIONS: [(&str, &str, Sight); 6] = [
+const DEFINITIONS: [(&str, &str, Sight); 8] = [
     ("Istio", ".networking.istio.io", Seen),
     ("Linkerd", ".policy.linkerd.io", Seen),
     ("the Gateway API", "gateways.gateway.networking.k8s.io", Seen),
-    ("the AWS Load Balancer Controller", "targetgroupbindings.elbv2.k8s.aws", Seen),
+    ("the AWS Load Balancer Controller (IP targets)", "targetgroupbindings.elbv2.k8s.aws", IgnoresGate),
+    ("GKE (network endpoint groups)", "servicenetworkendpointgroups.networking.gke.io", IgnoresGate),
+    ("Kuma", "meshes.kuma.io", IgnoresGate),
     ("Traefik (IngressRoute)", "ingressroutes.traefik.io", Unseen),
     ("Contour (HTTPProxy)", "httpproxies.projectcontour.io", Unseen),
 ];
@@ -56,6 +64,13 @@ pub(super) fn judge(facts: &ClusterFacts) -> Vec<Finding> {
                  that its objects or labels name"
             ),
             PAGE,
+        ),
+        IgnoresGate => Finding::warning(
+            format!(
+                "{name} can send pods traffic until they terminate, whatever their readiness gate says: the evidence \
+                 is ASSUMED for the Services that its objects, annotations or labels name"
+            ),
+            KEEP,
         ),
         Unseen => Finding::warning(
             format!(
@@ -98,6 +113,20 @@ mod tests {
             let next = finding.next.as_deref().unwrap_or_default();
             assert_eq!(finding.what.contains("BOUNDED instead of PROVEN"), is_seen, "{finding:?}");
             assert_eq!(next.contains("kubeProxyMetricsUrl"), !is_seen, "{finding:?}");
+        }
+    }
+
+    #[test]
+    fn data_planes_that_ignore_the_readiness_gate_need_a_pre_stop_hook() {
+        for definition in [
+            "targetgroupbindings.elbv2.k8s.aws",
+            "servicenetworkendpointgroups.networking.gke.io",
+            "meshes.kuma.io",
+        ] {
+            let facts = ClusterFacts { definitions: vec![definition.to_owned()], ..ClusterFacts::default() };
+            let [finding] = &judge(&facts)[..] else { panic!("{definition}") };
+            assert!(finding.what.contains("the evidence is ASSUMED"), "{finding:?}");
+            assert!(finding.next.as_deref().unwrap_or_default().contains("preStop"), "{finding:?}");
         }
     }
 }

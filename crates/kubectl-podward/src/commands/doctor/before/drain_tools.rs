@@ -3,8 +3,17 @@
 use super::super::finding::Finding;
 use super::facts::ClusterFacts;
 
+const ONE_BY_ONE: &str = "Podward answers 429, which it does not count. Without a PodDisruptionBudget, Podward \
+                          evicts one pod of a workload at a time for it; with one, as many as the budget allows: \
+                          give each opted-in workload a PodDisruptionBudget";
 /// The time that Podward waits for a hook by default, in seconds.
 const HOOK_DEADLINE: u64 = 300;
+
+/// Tools that evict pods of workloads and limit the evictions that were accepted, and their resource definitions.
+const COUNTING: [(&str, &str); 2] = [
+    ("the Vertical Pod Autoscaler", "verticalpodautoscalers.autoscaling.k8s.io"),
+    ("a restart of a Rollout (Argo Rollouts)", "rollouts.argoproj.io"),
+];
 
 pub(super) fn judge(facts: &ClusterFacts) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -21,8 +30,10 @@ pub(super) fn judge(facts: &ClusterFacts) -> Vec<Finding> {
     }
     if facts.definitions.iter().any(|name| name.ends_with(".karpenter.sh")) {
         findings.push(Finding::note(
-            "Karpenter retries evictions; terminationGracePeriod of a NodePool deletes pods by force when it has passed: leave \
-             it longer than a drain takes",
+            "Karpenter retries evictions; with terminationGracePeriod in a NodePool it deletes each pod its \
+             terminationGracePeriodSeconds before the end of the node: leave the former longer than a drain takes. \
+             Pods with karpenter.sh/do-not-disrupt are deleted only then: give them the time of a drain and of their \
+             own end as terminationGracePeriodSeconds",
         ));
     }
     if let Some(program) = facts.program("kured") {
@@ -38,9 +49,15 @@ pub(super) fn judge(facts: &ClusterFacts) -> Vec<Finding> {
     }
     if let Some(program) = facts.program("descheduler") {
         findings.push(Finding::note(format!(
-            "{}: the descheduler tries an eviction again in its next cycle",
+            "{}: the descheduler limits the evictions that were accepted. {ONE_BY_ONE}",
             program.owner
         )));
+    }
+    for (name, definition) in COUNTING {
+        if facts.definitions.iter().any(|defined| defined == definition) {
+            findings
+                .push(Finding::note(format!("{name} limits the evictions that were accepted. {ONE_BY_ONE}")));
+        }
     }
     if facts.definitions.iter().any(|name| name.ends_with(".cluster.x-k8s.io")) {
         findings.push(Finding::note(
@@ -109,5 +126,20 @@ mod tests {
         assert_eq!(of("kured", &[])[0].level, FindingLevel::Ok);
         assert_eq!(of("nginx", &[])[0].level, FindingLevel::Ok);
         assert_eq!((seconds("2m"), seconds("1h30m"), seconds("x")), (Some(120), Some(5_400), None));
+    }
+
+    #[test]
+    fn tools_that_count_accepted_evictions_need_a_budget() {
+        let defined = |name: &str| ClusterFacts { definitions: vec![name.to_owned()], ..Default::default() };
+        for found in [
+            judge(&defined("verticalpodautoscalers.autoscaling.k8s.io")),
+            judge(&defined("rollouts.argoproj.io")),
+            of("descheduler/descheduler:v0.34.0", &[]),
+        ] {
+            assert!(found[0].what.contains("give each opted-in workload a PodDisruptionBudget"), "{found:?}");
+            assert_eq!((found.len(), found[0].level), (1, FindingLevel::Note));
+        }
+        let karpenter = judge(&defined("nodeclaims.karpenter.sh"));
+        assert!(karpenter[0].what.contains("karpenter.sh/do-not-disrupt"), "{karpenter:?}");
     }
 }
