@@ -6,7 +6,7 @@ mod pod_list;
 mod replica_counts;
 mod rollouts;
 
-pub(super) use evictions::unfinished_evictions;
+pub(super) use evictions::{is_being_evicted, unfinished_evictions};
 pub(super) use pod_counts::{OwnerCounts, read as read_counts};
 pub(super) use pod_list::ListedPart;
 #[cfg(test)]

@@ -122,7 +122,8 @@ impl DeletionRequestWriter {
         let carried = pod.carried(present.as_ref());
         match (intent(&carried), &present) {
             (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
-                let joined = match present.joined_by(&request) {
+                let of_job = pod.controller().is_some_and(|owner| owner.kind == "Job");
+                let joined = match present.joined_by(&request, of_job) {
                     Some(joined) if request.by_workload => self.counted(&pod, joined).await?,
                     joined => joined,
                 };
@@ -168,36 +169,31 @@ impl DeletionRequestWriter {
         }
         // A busy pod reserves no room until it is no longer busy: other pods can use the room.
         let reserves_room = request.kind == DeletionKind::Evict && busy.is_none();
+        let single_of = pod.controller().filter(|_| is_eviction_by_tool(&request) && view.ready);
         let mut has_budget = None;
         if reserves_room {
             let (since, is_selected) = self.reserve(pod).await?;
             (request.reserved_at, has_budget) = (since.map(|since| since.0), Some(is_selected));
         }
         let changes = record(&pod.carried(None), request.clone(), pod.is_chosen_by_cost());
-        let written = match self.owner_with_single_evictions(pod, &request, has_budget).await? {
-            Some(owner) => self.single_evictions.record(pod, owner, &changes).await?,
-            None => self.write(pod, &changes, reserves_room).await?,
+        let written = match single_of {
+            Some(owner) if self.is_evicted_alone(pod, has_budget).await? => {
+                self.single_evictions.record(pod, owner, &changes).await?
+            }
+            _ => self.write(pod, &changes, reserves_room).await?,
         };
         self.metrics.count(request.kind, request.by_workload, "recorded");
         Ok(written)
     }
 
-    /// Returns the owner of `pod` if its pods are evicted one at a time: a service account evicts the pod, no budget
-    /// selects it, and its node is not being drained. `has_budget` says whether a budget selects the pod, if that is
-    /// known.
-    async fn owner_with_single_evictions<'p>(
-        &self,
-        pod: &'p CachedPod,
-        request: &DeletionRequest,
-        has_budget: Option<bool>,
-    ) -> Result<Option<&'p OwnerReference>, ApiError> {
-        let Some(owner) = pod.controller().filter(|_| is_eviction_by_tool(request)) else { return Ok(None) };
+    /// Returns whether service accounts evict `pod` only while no other pod of its owner is being evicted: no budget selects it,
+    /// and its node is not being drained. `has_budget` says whether a budget selects the pod, if that is known.
+    async fn is_evicted_alone(&self, pod: &CachedPod, has_budget: Option<bool>) -> Result<bool, ApiError> {
         let has_budget = match has_budget {
             Some(has_budget) => has_budget,
             None => self.budgets.select(pod).await?,
         };
-        let is_single = !has_budget && !self.single_evictions.is_node_drained(pod).await;
-        Ok(is_single.then_some(owner))
+        Ok(!has_budget && !self.single_evictions.is_node_drained(pod).await)
     }
 
     /// Has the CloneSet of `pod`, which has not opted in, delete it, so that its hook `preDelete` runs. For an eviction,

@@ -81,6 +81,10 @@ async fn deletions_with_a_real_api_server() {
             evictions::evictions_from_a_cordoned_node_are_recorded_at_once(drained).await;
         }
         .boxed_local(),
+        evictions::evictions_of_pods_that_are_not_ready_are_recorded_at_once(
+            Fixture::new(&client, "tool-unready").await
+        )
+        .boxed_local(),
         evictions::a_budget_limits_evictions_by_service_accounts_alone(
             Fixture::new(&client, "tool-budget").await
         )

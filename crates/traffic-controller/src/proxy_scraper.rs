@@ -120,7 +120,10 @@ impl ProxyScraper {
         let mut entries = self.nodes.lock();
         if entries.len() > nodes.len() {
             entries.retain(|name, entry| entry.is_read || nodes.contains_key(name));
-            self.pages.retain(|name| nodes.contains_key(name));
+        }
+        let exists = |node: &IndexedNode| node.deleted_at.is_none();
+        if entries.len() > nodes.len() || !nodes.values().all(exists) {
+            self.pages.retain(|name| nodes.get(name).is_some_and(exists));
         }
         let mut all = Vec::with_capacity(nodes.len());
         let last = changed.iter().flatten().map(|change| change.seen).max().unwrap_or(now);
@@ -337,24 +340,30 @@ mod tests {
 
     /// A node that is cut off sends traffic by the rules that it has, also when its Node object is deleted.
     #[tokio::test]
-    async fn the_kube_proxy_of_a_node_that_was_just_deleted_still_counts() {
+    async fn the_kube_proxy_of_a_lost_node_that_was_just_deleted_still_counts() {
         let shared = Arc::new(SharedIndex::new(Clock::start()));
         let pages = KubeProxyPages::new(format!("http://{NODE_IP}:9/metrics"), None);
         let scraper =
             Arc::new(ProxyScraper::new(pages, Arc::clone(&shared), Arc::new(TrafficMetrics::new())));
         let second = |number: u64| after(UnixNanos(0), Duration::from_secs(number));
-        shared.index.lock().put_node(&"n1".into(), IndexedNode::default());
+        let lost = IndexedNode { not_ready_since: Some(second(80)), ..IndexedNode::default() };
+        shared.index.lock().put_node(&"n1".into(), lost);
         let proxies = |seen| {
             let changed = [Some(EndpointChange::undated(seen)), None];
             let all = scraper.proxies(&changed, |_| Receipt::SameServer);
             all.iter().map(|node| (node.name.to_string(), node.not_ready_since)).collect::<Vec<_>>()
         };
-        assert_eq!(proxies(second(90)), [("n1".to_owned(), None)]);
+        assert_eq!(proxies(second(90)), [("n1".to_owned(), Some(second(80)))]);
+        let loopback = "127.0.0.1".parse().ok();
+        assert!(scraper.pages.read(&"n1".into(), loopback, KubeProxyPage::Metrics).await.is_err());
+        let unread = || scraper.pages.counts().into_iter().filter(|(_, nodes)| *nodes > 0).count();
         shared.index.lock().remove_node("n1", second(100));
-        let deleted = [("deleted node n1".to_owned(), Some(second(100)))];
+        let deleted = [("deleted node n1".to_owned(), Some(second(80)))];
+        assert_eq!(unread(), 1);
         for seen in [90, 100, 129] {
             assert_eq!(proxies(second(seen)), deleted, "change at {seen} s");
         }
+        assert_eq!(unread(), 0, "doctor does not warn about it");
         assert_eq!(proxies(second(130)), [], "it has been gone for long");
     }
 

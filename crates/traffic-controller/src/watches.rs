@@ -26,9 +26,6 @@ use crate::shared_index::SharedIndex;
 const MISSING_KIND_INTERVAL: Duration = Duration::from_secs(30);
 /// A watch that lasted this long may be restarted at once: the lists are not frequent.
 const STABLE: Duration = Duration::from_secs(10);
-/// The number of Ingresses and other routes in a page of a list. Each may have some megabytes, and a page is read as a
-/// whole.
-const ROUTES_PER_PAGE: u32 = 5;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// A kind of object that the index contains.
@@ -98,7 +95,7 @@ impl IndexedObject for NodeObject {
 
 impl<K: RouteKind> IndexedObject for RouteObject<K> {
     fn selection(client: Client) -> (Api<Self>, watcher::Config) {
-        (Api::all(client), watcher::Config::default().page_size(ROUTES_PER_PAGE))
+        (Api::all(client), watcher::Config::default().page_size(K::PAGE_SIZE))
     }
 
     fn put(&self, key: ObjectKey, index: &mut EndpointIndex, _: bool, now: UnixNanos) -> bool {

@@ -8,18 +8,13 @@ use super::time::UnixNanos;
 /// The lowest deletion cost. ReplicaSets delete the pod with the lowest cost first.
 pub(crate) const LOWEST_COST: &str = "-2147483648";
 
-/// The user of all controllers of a cluster without `--use-service-account-credentials`.
-const CONTROLLER_MANAGER: &str = "system:kube-controller-manager";
-
 /// Accounts that delete a pod because its owner or its namespace is gone.
 const CLEANERS: [&str; 3] = [
     "system:serviceaccount:kube-system:generic-garbage-collector",
     "system:serviceaccount:kube-system:namespace-controller",
-    CONTROLLER_MANAGER,
+    // All controllers of a cluster without `--use-service-account-credentials`.
+    "system:kube-controller-manager",
 ];
-
-/// Accounts of the controller of Jobs.
-const JOB_CONTROLLERS: [&str; 2] = ["system:serviceaccount:kube-system:job-controller", CONTROLLER_MANAGER];
 
 /// Returns true if `user` deletes pods because their owner or their namespace is gone.
 pub(crate) fn is_cleaner(user: &str) -> bool {
@@ -186,11 +181,11 @@ impl DeletionRequest {
     /// the same way if it comes after that delete.
     ///
     /// Of two deletes by others, the first one stays, unless the second one is made because the owner or the namespace of
-    /// the pod is gone. A delete of the controller of Jobs may mean that the Job ends, so it returns the request with
-    /// [`DeletionRequest::ends_workload`] and [`DeletionRequest::joint`] of `new`; the caller finds out what they are. They
-    /// stay when another request replaces this one.
+    /// the pod is gone. If the pod is `of_job`, a delete of its controller may mean that the Job ends, so it returns the
+    /// request with [`DeletionRequest::ends_workload`] and [`DeletionRequest::joint`] of `new`; the caller finds out what
+    /// they are. They stay when another request replaces this one.
     #[must_use]
-    pub fn joined_by(&self, new: &DeletionRequest) -> Option<DeletionRequest> {
+    pub fn joined_by(&self, new: &DeletionRequest, of_job: bool) -> Option<DeletionRequest> {
         if self.by_workload && new.kind == DeletionKind::Evict && !new.by_workload {
             let (cost_before, was_preparing) = (self.cost_before.clone(), self.was_preparing);
             let eviction = Box::new(DeletionRequest { cost_before, was_preparing, ..new.clone() });
@@ -203,10 +198,9 @@ impl DeletionRequest {
         let cleans_up =
             repeats && !new.by_workload && is_cleaner(&new.requested_by) && !is_cleaner(&self.requested_by);
         if !(raises || takes_over || cleans_up) || (new.by_workload && self.by_workload) {
-            let may_end = repeats && !self.by_workload && !self.ends_workload;
+            let may_end = of_job && repeats && new.by_workload && !self.by_workload && !self.ends_workload;
             let (ends_workload, joint) = (new.ends_workload, new.joint);
-            return (may_end && JOB_CONTROLLERS.contains(&new.requested_by.as_str()))
-                .then(|| DeletionRequest { ends_workload, joint, ..self.clone() });
+            return may_end.then(|| DeletionRequest { ends_workload, joint, ..self.clone() });
         }
         let eviction = || Box::new(DeletionRequest { not_before: None, ..self.clone() });
         Some(DeletionRequest {
@@ -215,6 +209,9 @@ impl DeletionRequest {
             was_preparing: self.was_preparing,
             reserved_at: self.reserved_at,
             requested_at: self.requested_at,
+            grace_period_seconds: new
+                .grace_period_seconds
+                .or(self.grace_period_seconds.filter(|_| cleans_up)),
             ends_workload: self.ends_workload || new.ends_workload,
             joint: self.joint.or(new.joint),
             unknown: self.unknown.clone(),

@@ -94,8 +94,8 @@ pub fn advance(old: Option<&PodView<'_>>, new: &PodView<'_>, now: UnixNanos) -> 
     changes
 }
 
-/// Returns whether `new` has all expected finalizers, of which `old` lacks some. False while a hook may not have added the pod:
-/// its finalizer shows that only when it was there before and no request to a hook is stored.
+/// Returns whether `new` has all expected finalizers, of which `old` lacks some. False while a hook may not have added
+/// the pod: its finalizer shows that only when it was there before and no request to a hook is stored.
 fn adds_the_last_finalizer(old: &PodView<'_>, new: &PodView<'_>) -> bool {
     let Ok(expected) = new.expected_finalizers() else { return false };
     let is_hook = |(consumer, finalizer): (&str, &str)| {

@@ -126,7 +126,7 @@ fn a_cancel_leaves_the_announcement_of_another_operation() {
     // A delete takes the eviction over.
     let mut joined = with_other(true);
     let delete = DeletionRequest::new(DeletionKind::Delete, "joe", NOW);
-    let request = joined.deletion_request().unwrap().joined_by(&delete).unwrap();
+    let request = joined.deletion_request().unwrap().joined_by(&delete, false).unwrap();
     joined.write(&replace(&request));
     assert_eq!(left(&mut joined).as_deref(), Some("1"));
     // The other operation ends first, while the request is postponed.
@@ -231,14 +231,14 @@ fn a_request_that_is_put_off_stays_and_the_operation_goes() {
 fn a_delete_that_joins_a_postponed_eviction_begins_at_once() {
     let delete = DeletionRequest::new(DeletionKind::Delete, "joe", NOW);
     let mut pod = Marked::recorded(false);
-    let joined = pod.deletion_request().unwrap().joined_by(&delete).unwrap();
+    let joined = pod.deletion_request().unwrap().joined_by(&delete, false).unwrap();
     assert!(pod.with(|pod| join(pod, &joined, NOW)).labels.is_empty(), "the operation has begun");
 
     let request = pod.deletion_request().unwrap();
     let changes = pod.with(|pod| postpone(pod, &request, UnixNanos(99)));
     pod.write(&changes);
     assert_eq!(pod.intent(), DeletionIntent::Postponed(UnixNanos(99)));
-    let joined = pod.deletion_request().unwrap().joined_by(&delete).unwrap();
+    let joined = pod.deletion_request().unwrap().joined_by(&delete, false).unwrap();
     let changes = pod.with(|pod| join(pod, &joined, NOW));
     pod.write(&changes);
     assert_eq!(pod.intent(), DeletionIntent::Underway);

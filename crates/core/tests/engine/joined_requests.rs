@@ -26,12 +26,12 @@ fn the_stronger_request_counts() {
         (request(Evict, false), request(Delete, true), true),
     ];
     for (present, new, changes) in rows {
-        assert_eq!(present.joined_by(&new).is_some(), changes, "{present:?} joined by {new:?}");
+        assert_eq!(present.joined_by(&new, false).is_some(), changes, "{present:?} joined by {new:?}");
     }
     let evict =
         DeletionRequest { reserved_at: Some(3), cost_before: Some("5".to_owned()), ..request(Evict, false) };
     let joined = evict
-        .joined_by(&DeletionRequest { grace_period_seconds: Some(0), ..request(Delete, false) })
+        .joined_by(&DeletionRequest { grace_period_seconds: Some(0), ..request(Delete, false) }, false)
         .unwrap();
     assert_eq!(
         (joined.kind, joined.grace_period_seconds, joined.cost_before.as_deref()),
@@ -40,15 +40,15 @@ fn the_stronger_request_counts() {
     assert!(replace(&joined).labels.is_empty() && joined.replaced_eviction.is_none());
     // The eviction is not lost when the workload takes it over.
     let postponed = DeletionRequest { not_before: Some(9), ..evict.clone() };
-    let joined = postponed.joined_by(&request(Delete, true)).unwrap();
+    let joined = postponed.joined_by(&request(Delete, true), false).unwrap();
     assert_eq!((joined.by_workload, joined.cost_before.as_deref()), (true, Some("5")));
     assert_eq!(DeletionRequest::parse(&joined.to_text()), Some(joined.clone()));
     assert_eq!(joined.replaced_eviction.as_deref(), Some(&evict));
-    assert_eq!(joined.joined_by(&request(Delete, false)).unwrap().replaced_eviction, None);
-    assert_eq!(joined.joined_by(&request(Evict, false)), None, "one eviction is enough");
+    assert_eq!(joined.joined_by(&request(Delete, false), false).unwrap().replaced_eviction, None);
+    assert_eq!(joined.joined_by(&request(Evict, false), false), None, "one eviction is enough");
     // The deletion cost before the delete is restored too when the eviction is cancelled.
     let delete = DeletionRequest { cost_before: Some("5".to_owned()), ..request(Delete, true) };
-    let joined = delete.joined_by(&request(Evict, false)).unwrap();
+    let joined = delete.joined_by(&request(Evict, false), false).unwrap();
     let kept = DeletionRequest { cost_before: Some("5".to_owned()), ..request(Evict, false) };
     assert_eq!(joined.replaced_eviction.as_deref(), Some(&kept));
     assert_eq!(DeletionRequest { replaced_eviction: None, ..joined }, delete);
@@ -62,17 +62,20 @@ fn a_job_that_ends_still_ends_if_somebody_else_deletes_its_pod_too() {
     let ending = |request| DeletionRequest { ends_workload: true, joint: Some(JointState::Waits), ..request };
     for controller in [JOB_CONTROLLER, CONTROLLER_MANAGER] {
         let by_job = DeletionRequest { by_workload: true, ..of(Delete, controller) };
-        let joined = ending(by_job.clone()).joined_by(&of(Delete, "jane")).unwrap();
+        let joined = ending(by_job.clone()).joined_by(&of(Delete, "jane"), true).unwrap();
         assert_eq!(joined, ending(of(Delete, "jane")));
-        assert_eq!(joined.joined_by(&by_job), None, "it is known already");
+        assert_eq!(joined.joined_by(&by_job, true), None, "it is known already");
 
         // The other order: the caller finds out whether the Job ends.
-        let joined = of(Delete, "jane").joined_by(&by_job).unwrap();
+        let joined = of(Delete, "jane").joined_by(&by_job, true).unwrap();
         assert_eq!(joined, of(Delete, "jane"), "the workload cannot withdraw it");
-        assert_eq!(of(Delete, "jane").joined_by(&of(Evict, controller)), None);
+        assert_eq!(of(Delete, "jane").joined_by(&of(Evict, controller), true), None);
+        assert_eq!(
+            of(Delete, "jane").joined_by(&by_job, false),
+            None,
+            "the pod of a ReplicaSet, for example"
+        );
     }
-    // The webhook does not say by whom the pod is controlled.
-    assert!(of(Delete, "jane").joined_by(&of(Delete, JOB_CONTROLLER)).is_some());
 }
 
 /// Nobody moves the pod to PreparingDelete any more when its CloneSet is gone.
@@ -83,15 +86,15 @@ fn a_delete_by_the_garbage_collector_replaces_that_of_a_user() {
     let user =
         DeletionRequest { cost_before: Some("5".to_owned()), not_before: Some(9), ..of(Delete, "jane") };
     for cleaner in [GARBAGE_COLLECTOR, NAMESPACE_CONTROLLER, CONTROLLER_MANAGER] {
-        let joined = user.joined_by(&of(Delete, cleaner)).unwrap();
+        let joined = user.joined_by(&of(Delete, cleaner), false).unwrap();
         assert_eq!(joined, DeletionRequest { cost_before: Some("5".to_owned()), ..of(Delete, cleaner) });
-        assert_eq!(joined.joined_by(&of(Delete, "jane")), None);
-        assert_eq!(joined.joined_by(&of(Delete, GARBAGE_COLLECTOR)), None);
-        assert_eq!(user.joined_by(&of(Evict, cleaner)), None);
+        assert_eq!(joined.joined_by(&of(Delete, "jane"), false), None);
+        assert_eq!(joined.joined_by(&of(Delete, GARBAGE_COLLECTOR), false), None);
+        assert_eq!(user.joined_by(&of(Evict, cleaner), false), None);
     }
     // A workload may withdraw its request later, so it does not replace another one.
     let scale_in = DeletionRequest { by_workload: true, ..of(Delete, CONTROLLER_MANAGER) };
-    assert_eq!(user.joined_by(&scale_in).unwrap().requested_by, "jane");
+    assert_eq!(user.joined_by(&scale_in, false), None);
 }
 
 /// A newer version has written it, and writes it again after a rollback.
@@ -106,10 +109,10 @@ fn members_that_are_not_known_stay() {
     assert_eq!(request.to_text(), text("jane"));
     let later = |request: &DeletionRequest| request.unknown.get("later").cloned();
     let by_joe = DeletionRequest::new(DeletionKind::Delete, "joe", NOW);
-    assert_eq!(later(&request.joined_by(&by_joe).unwrap()), later(&request));
+    assert_eq!(later(&request.joined_by(&by_joe, false).unwrap()), later(&request));
 
     let by_workload = DeletionRequest { by_workload: true, ..by_joe };
-    let joined = request.joined_by(&by_workload).unwrap();
+    let joined = request.joined_by(&by_workload, false).unwrap();
     let joined = DeletionRequest::parse(&joined.to_text()).unwrap();
     assert_eq!(joined.replaced_eviction.as_deref(), Some(&request));
     let marked = Marked::recorded(false);

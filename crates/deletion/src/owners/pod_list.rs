@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use kube::api::ListParams;
 use kube::core::{ObjectList, Request};
 use kube::{Client, Error, Resource};
 use podward_kube_util::{ApiError, PodKey, pod_call};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 /// The number of pods in a page.
 pub(crate) const PAGE_SIZE: u32 = 500;
@@ -27,7 +26,7 @@ pub(super) struct PodMetadata {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) owner_references: Vec<OwnerReference>,
-    deletion_timestamp: Option<IgnoredAny>,
+    pub(super) deletion_timestamp: Option<Time>,
     /// The number of restarts of its containers. 0 if only the metadata were listed.
     #[serde(skip)]
     pub(super) restarts: u32,

@@ -4,18 +4,21 @@
 //! eviction that Podward records is answered with 429 until the pod is gone, so that such a tool goes on to the next
 //! pod. It would evict all pods of a workload within a second.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, NodeSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use parking_lot::Mutex;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest, DeletionRequestChanges};
-use podward_kube_util::{CachedPod, pod_call};
+use podward_kube_util::{ApiError, CachedPod, pod_call};
 
 use super::patch::write;
 use super::refusal::DeletionRefusal;
-use crate::owners::unfinished_evictions;
+use crate::owners::{is_being_evicted, unfinished_evictions};
 use crate::shared_reads::SharedReads;
 
 /// The taints of a node that a tool drains without cordoning it.
@@ -28,17 +31,28 @@ const DRAIN_TAINTS: [&str; 3] = [
     "karpenter.sh/disruption",
 ];
 
+/// A refusal is forgotten after this time, so that the memory for refusals is bounded.
+const REFUSAL_LASTS: Duration = Duration::from_secs(600);
+
 /// Records evictions one at a time for each owner.
 #[derive(Clone)]
 pub(super) struct SingleEvictions {
     client: Client,
     /// The names of the pods with an unfinished eviction, by UID of the owner.
     unfinished: SharedReads<Vec<String>>,
+    /// The last refusals: the pod that is being evicted, by UID of the owner.
+    refusals: Arc<Mutex<HashMap<String, (String, Instant)>>>,
 }
 
 impl SingleEvictions {
     pub(super) fn new(client: Client) -> Self {
-        SingleEvictions { client, unfinished: SharedReads::default() }
+        SingleEvictions { client, unfinished: SharedReads::default(), refusals: Arc::default() }
+    }
+
+    fn refused(&self, owner: &OwnerReference, other: &str) {
+        let mut refusals = self.refusals.lock();
+        refusals.retain(|_, (_, at)| at.elapsed() < REFUSAL_LASTS);
+        refusals.insert(owner.uid.clone(), (other.to_owned(), Instant::now()));
     }
 
     /// Writes `changes`, which record an eviction of `pod`, unless an eviction of another pod of `owner` is not
@@ -53,10 +67,14 @@ impl SingleEvictions {
         owner: &OwnerReference,
         changes: &DeletionRequestChanges,
     ) -> Result<Arc<CachedPod>, DeletionRefusal> {
+        if let Some(other) = self.still_evicted(pod, owner).await? {
+            return Err(DeletionRefusal::NoRoom(refusal_text(pod, owner, &other)));
+        }
         let key = pod.key();
         let read = async || unfinished_evictions(&self.client, pod, owner).await;
         let record = async |unfinished: &mut Vec<String>| {
             if let Some(other) = unfinished.iter().find(|name| **name != key.name) {
+                self.refused(owner, other);
                 return Ok(Err(refusal_text(pod, owner, other)));
             }
             let written = write(&self.client, pod, changes).await?;
@@ -64,6 +82,23 @@ impl SingleEvictions {
             Ok(Ok(written))
         };
         self.unfinished.decide(&owner.uid, read, record).await?.map_err(DeletionRefusal::NoRoom)
+    }
+
+    /// Returns the pod of `owner` because of which an eviction was refused before, if it is still being evicted: a tool goes
+    /// through all pods of an owner, and a list for each would be expensive.
+    async fn still_evicted(
+        &self,
+        pod: &CachedPod,
+        owner: &OwnerReference,
+    ) -> Result<Option<String>, ApiError> {
+        let known = self.refusals.lock().get(&owner.uid).map(|(other, _)| other.clone());
+        let Some(other) = known.filter(|other| *other != pod.key().name) else { return Ok(None) };
+        let pods: Api<CachedPod> = Api::namespaced(self.client.clone(), pod.namespace());
+        let what = "read the evicted pod with the same owner as";
+        let found = pod_call(what, &pod.key(), pods.get_opt(&other)).await?;
+        let is_same = |found: &CachedPod| found.controller().is_some_and(|its| its.uid == owner.uid);
+        let is_evicted = found.is_some_and(|found| is_same(&found) && is_being_evicted(&found));
+        Ok(is_evicted.then_some(other))
     }
 
     /// Returns whether the node of `pod` is being drained: it is cordoned, has a taint of a tool that drains it, or is

@@ -208,6 +208,14 @@ pub(super) async fn evictions_by_service_accounts_go_one_at_a_time(fixture: Fixt
     ask(&pods[2], &tool).await.unwrap();
 }
 
+/// Their evictions take no pod out of service, and may be what the others wait for.
+pub(super) async fn evictions_of_pods_that_are_not_ready_are_recorded_at_once(fixture: Fixture) {
+    let tool = deletion_request(DeletionKind::Evict, TOOL);
+    for name in &fixture.replica_set(2).await {
+        fixture.writer.request(&fixture.key(name), None, &tool).await.unwrap();
+    }
+}
+
 /// They must not delay the drain of a node.
 pub(super) async fn evictions_from_a_cordoned_node_are_recorded_at_once(fixture: Fixture) {
     let pods = fixture.replica_set(3).await;

@@ -66,7 +66,7 @@ async fn the_pods_of_a_job_that_ends_are_not_missing() {
     let server = ApiServer::new();
     ending_job(&server, 2);
     let by_jane = DeletionRequest::new(DeletionKind::Delete, "jane", UnixNanos(2));
-    for (name, request) in [("web-1", by_job()), ("web-2", by_job().joined_by(&by_jane).unwrap())] {
+    for (name, request) in [("web-1", by_job()), ("web-2", by_job().joined_by(&by_jane, false).unwrap())] {
         server.store(Kind::Pods, of_ending_job(name, &request), None).unwrap();
         begin(&server, name);
     }

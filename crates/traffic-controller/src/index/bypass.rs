@@ -38,8 +38,11 @@ const MAX_FORMER: usize = 10_000;
 /// The maximum number of Services of one object. An object that names more counts for all Services of its namespace,
 /// and for all Services of the cluster if it names those of other namespaces.
 const MAX_OF_ROUTE: usize = 1_000;
-/// The maximum number of Services of all objects together. Objects that exceed it count for all Services, too.
+/// The maximum number of Services of all objects together. Objects that exceed it count for all Services, too, except
+/// those with at most [`FEW`]: others may have used up the number.
 const MAX_NAMED: usize = 50_000;
+/// The number of Services that any object may name.
+const FEW: usize = 10;
 /// The name that stands for all Services of a namespace. With an empty namespace, for all Services of the cluster.
 const ALL: &str = "";
 
@@ -77,7 +80,8 @@ impl BypassIndex {
     ) -> bool {
         let id = (K::INDEX, key.clone());
         let others = self.by_service.len().saturating_sub(self.routes.get(&id).map_or(0, Vec::len));
-        if services.len() > MAX_OF_ROUTE || others + services.len() > MAX_NAMED {
+        let is_full = services.len() > FEW && others + services.len() > MAX_NAMED;
+        if services.len() > MAX_OF_ROUTE || is_full {
             services = all_services(&key.namespace, &services);
         }
         if self.routes.get(&id).map_or(services.is_empty(), |old| *old == services) {
@@ -186,6 +190,11 @@ impl BypassIndex {
         let namespace = &service.namespace;
         let key = self.meshes.get(namespace).filter(|key| ignores_gates(key))?;
         Some(format!("the {} of namespace {namespace} ({key})", sender(key)))
+    }
+
+    /// Returns true if the objects are listed by which [`Self::ignoring_gates`] finds somebody.
+    pub(super) fn knows_ignoring_gates(&self) -> bool {
+        self.listed[TargetGroupBinding::INDEX] && self.namespaces_listed
     }
 
     /// Returns who may send traffic to a Service in `namespace` that is not known any more past kube-proxy. `mesh` is a

@@ -12,7 +12,8 @@ use serde::Deserialize;
 use super::object::{WatchedObject, kept_metadata, or_default};
 use crate::clock::after;
 
-/// How long a node counts after its Node object is deleted. It may run on, and send traffic by the rules that it has.
+/// How long a node that was not Ready counts after its Node object is deleted. It may run on, and send traffic by the
+/// rules that it has.
 const DELETED_NODE_WAIT: Duration = Duration::from_secs(30);
 
 /// A Node object as the API server sends it.
@@ -58,7 +59,7 @@ pub(crate) struct IndexedNode {
     /// When the condition Ready stopped being True, by the clock of the API server. 0 if this is not known, `None` if
     /// the condition is True.
     pub(crate) not_ready_since: Option<UnixNanos>,
-    /// When the Node object was deleted, if it was.
+    /// When the Node object was deleted, if it was. The node was not Ready then.
     pub(crate) deleted_at: Option<UnixNanos>,
 }
 

@@ -1,4 +1,4 @@
-//! The nodes in the index, also those whose Node object was deleted.
+//! The nodes in the index, also those whose Node object was deleted while they were not Ready.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -23,15 +23,17 @@ impl EndpointIndex {
         true
     }
 
-    /// Records that a node is deleted.
+    /// Records that a node is deleted. If it was not Ready, it may be cut off and run on, so it is remembered.
     pub(crate) fn remove_node(&mut self, name: &str, now: UnixNanos) {
         let is_full = self.nodes.len() - self.nodes().count() >= MAX_DELETED_NODES;
         let nodes = Arc::make_mut(&mut self.nodes);
-        if is_full {
-            nodes.remove(name);
-        } else if let Some(node) = nodes.get_mut(name).filter(|node| node.deleted_at.is_none()) {
-            node.deleted_at = Some(now);
-            node.not_ready_since.get_or_insert(now);
+        match nodes.get_mut(name).filter(|node| node.not_ready_since.is_some() && !is_full) {
+            Some(node) => {
+                node.deleted_at.get_or_insert(now);
+            }
+            None => {
+                nodes.remove(name);
+            }
         }
     }
 

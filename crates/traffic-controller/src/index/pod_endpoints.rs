@@ -65,6 +65,8 @@ pub(crate) struct PodEndpoints {
     pub(crate) also_sent_by: Option<Arc<ObjectKey>>,
     /// Who sends traffic to the pod whatever its readiness gate says.
     pub(crate) ignores_gate: Option<String>,
+    /// True if somebody may do so who is not known, because not all objects that say it are listed.
+    pub(crate) may_ignore_gate: bool,
     /// True if the pod was never Ready, and no slice has shown it as ready or serving since it was first listed.
     pub(crate) never_sent: bool,
     /// A kind whose watch is interrupted, so that all this may be out of date.
@@ -208,6 +210,7 @@ impl EndpointIndex {
             let mesh = meshes.filter_map(|(name, service)| Some((&**name, service.mesh?))).min();
             self.bypass.of_namespace(&pod.namespace, mesh)
         });
+        let may_ignore_gate = !found.is_empty() && !self.bypass.knows_ignoring_gates();
         PodEndpoints {
             services: found.into_values().collect(),
             changed,
@@ -218,6 +221,7 @@ impl EndpointIndex {
             may_be_listed_in,
             also_sent_by: self.also_sent_by(pod),
             ignores_gate,
+            may_ignore_gate,
             never_sent,
             interrupted: self.interrupted(),
         }

@@ -9,11 +9,12 @@ use serde::{Deserialize, de};
 use super::route_kind::RouteKind;
 
 /// The keys that are read. What other keys have is skipped.
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 16] = [
     "backend",
     "backendRef",
     "backendRefs",
     "defaultBackend",
+    "externalAuth",
     "filters",
     "http",
     "kind",

@@ -88,16 +88,20 @@ impl RouteKind for Ingress {
     const VERSION: &'static str = "v1";
     const PLURAL: &'static str = "ingresses";
     const OPTIONAL: bool = false;
+    const PAGE_SIZE: u32 = 20;
     const INDEX: usize = 0;
     const PATHS: &'static [&'static [&'static str]] =
         &[&["rules", "http", "paths", "backend", "service"], &["defaultBackend", "service"]];
 }
 
-/// The Services in `backendRefs` of the rules of a route, and those that requests are mirrored to.
+/// The Services in `backendRefs` of the rules of a route, those that requests are mirrored to, and those
+/// that authorize them.
 const BACKEND_REFS: &[&[&str]] = &[
     &["rules", "backendRefs"],
     &["rules", "filters", "requestMirror", "backendRef"],
     &["rules", "backendRefs", "filters", "requestMirror", "backendRef"],
+    &["rules", "filters", "externalAuth", "backendRef"],
+    &["rules", "backendRefs", "filters", "externalAuth", "backendRef"],
 ];
 
 /// Routes of the Gateway API.
@@ -110,6 +114,7 @@ impl RouteKind for HttpRoute {
     const VERSION: &'static str = "v1";
     const PLURAL: &'static str = "httproutes";
     const OPTIONAL: bool = true;
+    const PAGE_SIZE: u32 = 100;
     const INDEX: usize = 1;
     const PATHS: &'static [&'static [&'static str]] = BACKEND_REFS;
 }
@@ -124,6 +129,7 @@ impl RouteKind for GrpcRoute {
     const VERSION: &'static str = "v1";
     const PLURAL: &'static str = "grpcroutes";
     const OPTIONAL: bool = true;
+    const PAGE_SIZE: u32 = 100;
     const INDEX: usize = 2;
     const PATHS: &'static [&'static [&'static str]] = BACKEND_REFS;
 }
@@ -139,6 +145,7 @@ impl RouteKind for TargetGroupBinding {
     const VERSION: &'static str = "v1beta1";
     const PLURAL: &'static str = "targetgroupbindings";
     const OPTIONAL: bool = true;
+    const PAGE_SIZE: u32 = 500;
     const INDEX: usize = 3;
     const PATHS: &'static [&'static [&'static str]] = &[&["serviceRef"]];
 

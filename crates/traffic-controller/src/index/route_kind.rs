@@ -10,6 +10,8 @@ pub(crate) trait RouteKind: Clone + Debug + Send + Sync + 'static {
     const PLURAL: &'static str;
     /// True if Kubernetes does not have the kind itself.
     const OPTIONAL: bool;
+    /// The number of objects in a page of a list. A page is read as a whole, and tenants can make some kinds large.
+    const PAGE_SIZE: u32;
     /// Its index among all such kinds.
     const INDEX: usize;
 

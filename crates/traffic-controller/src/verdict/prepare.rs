@@ -143,6 +143,6 @@ fn was_never_sent(
     let is_known = endpoints.may_have_left_since.is_none_or(|since| now >= after(since, wait_times.unseen()));
     let has_requests = matches!(count, InFlightCount::Unknown | InFlightCount::Count(1.., _));
     let is_published = endpoints.services.iter().any(|service| service.publishes_not_ready);
-    let needs_ready = !is_published && endpoints.ignores_gate.is_none();
+    let needs_ready = !is_published && endpoints.ignores_gate.is_none() && !endpoints.may_ignore_gate;
     endpoints.never_sent && is_known && !has_requests && needs_ready
 }

@@ -158,18 +158,3 @@ async fn objects_are_not_known_while_their_watch_is_interrupted() {
     let missing = unknown_after::<RouteObject<HttpRoute>>(404).await;
     assert_eq!(missing, (String::new(), ApiServers::One), "a cluster without the kind has no objects of it");
 }
-
-/// Each may have some megabytes. A page of 500 would not fit into the memory.
-#[tokio::test]
-async fn objects_that_tenants_can_make_large_are_listed_in_small_pages() {
-    use crate::index::{GrpcRoute, HttpRoute, Ingress, TargetGroupBinding};
-
-    let client = Client::try_from(kube::Config::new("http://127.0.0.1:9".parse().unwrap())).unwrap();
-    let page_sizes = [
-        RouteObject::<Ingress>::selection(client.clone()).1.page_size,
-        RouteObject::<HttpRoute>::selection(client.clone()).1.page_size,
-        RouteObject::<GrpcRoute>::selection(client.clone()).1.page_size,
-        RouteObject::<TargetGroupBinding>::selection(client).1.page_size,
-    ];
-    assert_eq!(page_sizes, [Some(5); 4]);
-}

@@ -4,6 +4,7 @@ use podward_core::Pod;
 use podward_core::deletion::hold::{
     DeletionAttempt, EvictionCaller, EvictionTarget, eviction_target, is_left_to_clone_set,
 };
+use podward_core::deletion::is_by_workload;
 use podward_core::deletion::request::{DeletionKind, DeletionRequest};
 use podward_kube_util::now;
 use podward_runtime::admission::{AdmissionRequest, AdmissionUser, DeleteOptions, Preconditions};
@@ -83,14 +84,17 @@ impl<'a> IncomingDeletion<'a> {
         if is_left_to_clone_set(pod) {
             return (self.kind == DeletionKind::Delete).then(|| self.deletion_request());
         }
-        pod.deletion_request().filter(|recorded| self.is_covered_by(recorded))
+        pod.deletion_request().filter(|recorded| self.is_covered_by(recorded, pod))
     }
 
     /// Returns true if `recorded`, the request on the pod, would not change if this deletion were recorded too. A
     /// request of the pod's workload covers only the workload's own deletes, because it is withdrawn when the
     /// workload's replica count changes.
-    fn is_covered_by(&self, recorded: &DeletionRequest) -> bool {
+    fn is_covered_by(&self, recorded: &DeletionRequest, pod: &Pod) -> bool {
         let is_repeated = recorded.by_workload && recorded.requested_by == self.user;
-        is_repeated || recorded.joined_by(&self.deletion_request()).is_none()
+        let owner = pod.controller().map(|owner| owner.kind.as_str());
+        let by_workload = is_by_workload(self.user, owner, false);
+        let new = DeletionRequest { by_workload, ..self.deletion_request() };
+        is_repeated || recorded.joined_by(&new, owner == Some("Job")).is_none()
     }
 }

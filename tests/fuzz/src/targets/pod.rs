@@ -126,7 +126,7 @@ impl Cluster {
         outcome.text(&format!("{:?}", request::intent(&marks)));
         let new = DeletionRequest::new(DeletionKind::Delete, "jane", NOW);
         if let Some(request) = &request {
-            outcome.add(request.joined_by(&new).is_some());
+            outcome.add(request.joined_by(&new, true).is_some());
             if DeletionRequest::parse(&request.to_text()).as_ref() != Some(request) {
                 return Err("a deletion request that is written and read again is another one".to_owned());
             }

@@ -300,7 +300,7 @@ impl World {
         let marks = pod.marks(present.as_ref());
         let changes = match (intent(&marks), &present) {
             (DeletionIntent::Underway | DeletionIntent::Postponed(_), Some(present)) => {
-                match present.joined_by(wanted) {
+                match present.joined_by(wanted, false) {
                     Some(joined) => join(&marks, &joined, now),
                     None => return Ok(()),
                 }

@@ -56,6 +56,15 @@ fn routes_that_name_a_service_bypass_kube_proxy() {
     put_route::<HttpRoute>(&mut index, "shop", mirrored);
     assert!(bypass(&index).contains("HTTPRoute shop/r"), "the mirror of one backend");
     index.retain_routes::<HttpRoute>(&HashSet::new(), at(1));
+    let authorizes = json!([{"externalAuth": {"protocol": "GRPC", "backendRef": {"name": "web"}}}]);
+    for rule in
+        [json!({"filters": authorizes}), json!({"backendRefs": [{"name": "other", "filters": authorizes}]})]
+    {
+        assert_eq!(lasting_bypass(&mut index), "");
+        put_route::<HttpRoute>(&mut index, "shop", json!({"rules": [rule]}));
+        assert!(bypass(&index).contains("HTTPRoute shop/r"), "{rule}");
+        index.retain_routes::<HttpRoute>(&HashSet::new(), at(1));
+    }
     put_route::<GrpcRoute>(
         &mut index,
         "shop",
@@ -81,6 +90,20 @@ fn routes_that_name_a_service_bypass_kube_proxy() {
 
 fn ignores_gate(index: &EndpointIndex) -> String {
     index.pod_endpoints(&pod("a")).ignores_gate.unwrap_or_default()
+}
+
+#[test]
+fn it_is_not_known_who_ignores_the_gate_before_the_objects_are_listed() {
+    let mut index = listed();
+    let may_ignore = |index: &EndpointIndex, uid| index.pod_endpoints(&pod(uid)).may_ignore_gate;
+    index.forget_routes::<Ingress>();
+    assert!(!may_ignore(&index, "a"), "Ingresses do not ignore it");
+    index.forget_routes::<TargetGroupBinding>();
+    assert!(may_ignore(&index, "a") && !may_ignore(&index, "of no Service"));
+    index.retain_routes::<TargetGroupBinding>(&HashSet::new(), at(1));
+    assert!(!may_ignore(&index, "a"));
+    index.forget_namespaces();
+    assert!(may_ignore(&index, "a"));
 }
 
 /// Target groups with IP targets, or without a known type, keep pods that are not Ready.

@@ -59,7 +59,9 @@ fn the_number_of_services_of_all_objects_is_bounded() {
         put_ingress(&mut index, "elsewhere", &number.to_string(), 1_000 - usize::from(number == 49));
     }
     assert_eq!(bypass(&index), "", "an earlier object keeps what it names");
-    put_ingress(&mut index, "shop", "r", 2);
+    put_ingress(&mut index, "shop", "r", 10);
+    assert_eq!(bypass(&index), "", "small objects are not affected by those of others");
+    put_ingress(&mut index, "shop", "r", 11);
     assert_eq!(bypass(&index), NAMED, "a later one counts for all Services of its namespace");
     for number in 0..50 {
         index.remove_route::<Ingress>(&ObjectKey::new("elsewhere", &number.to_string()), at(2));

@@ -24,6 +24,11 @@ fn a_pod_that_was_never_ready_waits_only_for_its_kubelet() {
         let balanced =
             PodEndpoints { ignores_gate: Some("a target group".into()), ..endpoints([out("web")]) };
         waits(asked(&never(balanced), 1000));
+        let bypass = Some("proxies that may bypass kube-proxy".into());
+        let unlisted = ServiceMembership { bypass, ..out("web") };
+        let unlisted = never(PodEndpoints { may_ignore_gate: true, ..endpoints([unlisted]) });
+        waits(asked(&unlisted, 1000));
+        assert_eq!(done(prepared(&unlisted, &all_written(), 60_000)).0, Bounded);
     }
     waits(asked(&PodEndpoints { never_sent: true, ..endpoints([ready("web")]) }, 1000));
     // It may have left a headless Service before this process started. Clients know its address for 30 s.
