@@ -30,8 +30,7 @@ pub(crate) const MAX_PORTS: usize = 500;
 pub(super) struct OwnerEntry {
     /// True if a slice has shown the pod as ready or serving, or may have done so before this process last listed it.
     pub(super) may_have_been_sent: bool,
-    /// When the first list of slices was received, if the pod was in it. When the last one was, if the pod was serving
-    /// in the first slice that was watched.
+    /// When the first list of slices was received, if the pod was in it.
     pub(super) first_listed_at: Option<UnixNanos>,
     pub(super) slices: Vec<Arc<ObjectKey>>,
     /// The TCP ports of all slices that list the pod, or did so. At most one more than [`MAX_PORTS`].
@@ -208,13 +207,9 @@ impl EndpointIndex {
         let Some(family) = new.or(old).map(|slice| slice.family) else { return };
         let ports = new.map_or(&[][..], |slice| &slice.ports);
         let left = old.map(|slice| self.data_path(&id.namespace, slice));
-        // A pod that is serving when it is first seen may have left another Service just before the slices were listed.
-        let is_listed = matches!(origin, ChangeOrigin::Listed(_));
-        let listed_at = self.slices_listed_at.filter(|_| !is_listed);
         for (owner, state) in &now {
             let entry = self.owners.entry((*owner).clone()).or_insert_with(|| OwnerEntry {
-                may_have_been_sent: is_listed,
-                first_listed_at: listed_at.filter(|_| state.1),
+                may_have_been_sent: matches!(origin, ChangeOrigin::Listed(_)),
                 ..OwnerEntry::default()
             });
             entry.may_have_been_sent |= *state != (false, false);
