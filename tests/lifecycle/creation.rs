@@ -116,13 +116,14 @@ async fn labels_copied_from_another_pod(fixture: Arc<Fixture>) -> Result<()> {
 /// Without managed fields, a pod is made, operated on and applied as with them, and the API server does not begin to
 /// track them.
 async fn managed_fields_are_dropped(fixture: Arc<Fixture>) -> Result<()> {
+    fixture.ends_in_the_middle();
     let _traffic = fixture.traffic();
-    let made = fixture.create("in").await?;
+    fixture.in_service(["in"]).await?;
+    let made = fixture.api().get("in").await?;
     ensure!(made.metadata.managed_fields.is_none(), "a new pod has them: {:?}", made.metadata.managed_fields);
     let other = fixture.create_with("out", &json!({}), &json!({})).await?;
     ensure!(other.metadata.managed_fields.is_some(), "a pod that did not opt in has none");
 
-    fixture.until_available("in").await?;
     let operator = fixture.operator("a", "update");
     operator.update("in", &fixture.images().v2).await?;
     let updated = fixture.api().get("in").await?;
