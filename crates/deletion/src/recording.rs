@@ -127,7 +127,7 @@ impl DeletionRequestWriter {
                     Some(joined) if request.by_workload => self.counted(&pod, joined).await?,
                     joined => joined,
                 };
-                match joined {
+                match joined.filter(|joined| joined != present) {
                     Some(joined) => Ok(write(&self.client, &pod, &join(&carried, &joined, now())).await?),
                     None => Ok(pod),
                 }

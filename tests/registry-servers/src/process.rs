@@ -132,7 +132,7 @@ pub(crate) fn program(name: &str, part: Part) -> Result<PathBuf> {
     Ok(tools.bin(name))
 }
 
-/// The ports for servers. Linux gives those above to outgoing connections, so one of them may be in use when its server starts.
+/// The ports for servers. They are not ephemeral ports of Linux, of which an outgoing connection may use any.
 const SERVER_PORTS: Range<u16> = 10_000..30_000;
 
 /// Returns free ports of loopback, each of them once: several servers start at the same time. Nothing keeps other processes

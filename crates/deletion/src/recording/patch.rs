@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use podward_kube_util::{ApiError, CachedPod, now, pod_call};
 
-/// Writes `changes`, if there are any, to `pod` and returns the stored pod. Fails with a conflict if the pod has changed.
+/// Writes `changes` to `pod` and returns the stored pod. Fails with a conflict if the pod has changed.
 ///
 /// The patch goes to `pods/status`, which also stores metadata, so that the controller needs no permission to change
 /// pods.
@@ -20,9 +20,6 @@ pub(crate) async fn write(
     pod: &CachedPod,
     changes: &DeletionRequestChanges,
 ) -> Result<Arc<CachedPod>, ApiError> {
-    if changes.is_empty() {
-        return Ok(Arc::new(pod.clone()));
-    }
     let key = pod.key();
     let api: Api<CachedPod> = Api::namespaced(client.clone(), &key.namespace);
     let body = body(pod, changes, now());

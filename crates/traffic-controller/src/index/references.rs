@@ -8,25 +8,8 @@ use serde::{Deserialize, de};
 
 use super::route_kind::RouteKind;
 
-/// The keys that are read. What other keys have is skipped.
-const KEYS: [&str; 16] = [
-    "backend",
-    "backendRef",
-    "backendRefs",
-    "defaultBackend",
-    "externalAuth",
-    "filters",
-    "http",
-    "kind",
-    "name",
-    "namespace",
-    "paths",
-    "requestMirror",
-    "rules",
-    "service",
-    "serviceRef",
-    "targetType",
-];
+/// The keys that are read besides those in [`RouteKind::PATHS`]. What other keys have is skipped.
+const FIELDS: [&str; 4] = ["kind", "name", "namespace", "targetType"];
 /// The maximum length of the name of an object. A longer text is none.
 const MAX_NAME: usize = 253;
 
@@ -108,7 +91,9 @@ impl<'de, K: RouteKind> Visitor<'de> for &mut Reader<K> {
     fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<Option<String>, A::Error> {
         let (mut name, mut namespace, mut kind) = (None, None, None);
         while let Some(key) = fields.next_key::<String>()? {
-            let Some(known) = KEYS.into_iter().find(|known| *known == key) else {
+            let leads_on =
+                K::PATHS.iter().filter_map(|path| path.strip_prefix(&*self.path)?.first().copied());
+            let Some(known) = leads_on.chain(FIELDS).find(|known| *known == key) else {
                 fields.next_value::<IgnoredAny>()?;
                 continue;
             };

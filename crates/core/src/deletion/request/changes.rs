@@ -84,13 +84,9 @@ pub fn replace(request: &DeletionRequest) -> DeletionRequestChanges {
 }
 
 /// Replaces the request on the pod by `joined`, the result of [`DeletionRequest::joined_by`]. An operation that was
-/// undone because the request is postponed begins again in the same write. Nothing changes if `joined` is the request on
-/// the pod.
+/// undone because the request is postponed begins again in the same write.
 #[must_use]
 pub fn join(pod: &DeletionMarks<'_>, joined: &DeletionRequest, now: UnixNanos) -> DeletionRequestChanges {
-    if pod.request == Some(joined) {
-        return DeletionRequestChanges::default();
-    }
     let mut changes = replace(joined);
     if let (DeletionIntent::Postponed(_), None) = (intent(pod), joined.not_before) {
         changes.labels = begin(pod, now).labels;
